@@ -199,7 +199,10 @@ def _converted(files: Sequence[Path]) -> list[Trajectory]:
 
 
 def _formats() -> str:
-    rows = ([f"`{one.name}`", "yes" if one.table else "no", ", ".join(one.lacks) or "nothing"] for one in all_formats())
+    rows = (
+        [f"`{one.name}`", "yes" if one.table else "no", ", ".join(one.not_in_format) or "nothing"]
+        for one in all_formats()
+    )
     return _table(["format", "also as Parquet", "what it cannot carry"], rows)
 
 

@@ -37,5 +37,5 @@ if not defer_imports(__name__):
     from art_otel.data.loader import Batches as Batches
     from art_otel.data.preferences import preference_batches as preference_batches
     from art_otel.data.report import BatchReport as BatchReport
-    from art_otel.data.sequences import Verdict as Verdict
+    from art_otel.data.sequences import Decision as Decision
     from art_otel.data.sft import message_batches as message_batches

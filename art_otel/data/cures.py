@@ -163,7 +163,7 @@ _CURES: Final = {
         "the server stopped sampling before the policy did, for example to update the weights",
         "Pause the server so that it waits for running requests (vLLM: mode=wait or keep), or sample again.",
     ),
-    "ids doubtful": Cure(
+    "ids uncertain": Cure(
         "the server listed fewer or more token ids than it counted, so they were left out",
         "Sample with a server that lists all ids, as vLLM does.",
     ),
@@ -173,7 +173,7 @@ _CURES: Final = {
         " closed_streams=train.",
     ),
     "scrubbed": Cure("a secret was found in its call", "Keep secrets out of prompts (docs/how-to/scrub.md)."),
-    "content doubtful": Cure(
+    "content uncertain": Cure(
         "the recorded prompt or answer may differ from what was sent and sampled",
         "The gaps of its call say what is missing; Raw shows them.",
     ),

@@ -24,7 +24,7 @@ from art_otel.data.plan import Plan, Scoring, make_plan
 from art_otel.data.report import BatchReport, names_given, warn_of_no_comparison, warn_of_nothing
 from art_otel.data.rewards import UNUSABLE, token_rewards
 from art_otel.data.selection import Selection, View
-from art_otel.data.sequences import MakeHistories, PlannedSequence, TokenSequence, Verdict, build_sequences
+from art_otel.data.sequences import Decision, MakeHistories, PlannedSequence, TokenSequence, build_sequences
 from art_otel.data.sources import Chunk, ListedChunks, read_columns
 from art_otel.errors import UsageError
 from art_otel.notebook import MOST_SHOWN, page_html
@@ -202,22 +202,22 @@ class Batches:
                 for number, trajectory in self._read(chunk, wanted, list(turns)):
                     yield trajectory, turns[number]
 
-    def verdicts(self) -> Iterator[Verdict]:
+    def decisions(self) -> Iterator[Decision]:
         """Say for each trajectory, in the order of the sources, what is trained, and why the rest is not.
 
-        `report` has the sums of the verdicts. Raises StoreError.
+        `report` has the sums of the decisions. Raises StoreError.
         """
         report, ids = self._new_report(), read_columns(self._chunks).rollout_id
         for chunk in self._chunks:
-            verdicts: dict[int, Verdict] = {}
+            decided: dict[int, Decision] = {}
             for numbers, decisions, _ in self._decided(chunk, chunk.numbers):
                 report.count(decisions)
                 of_rows = (numbers, decisions.each(), decisions.skipped, decisions.refused.known.tolist())
                 for number, (turns, sequences), skipped, is_refused in zip(*of_rows, strict=True):
                     report.give(sequences)
                     completions = () if is_refused else tuple([turn.skipped for turn in turns])
-                    verdicts[number] = Verdict(rollout_id=ids[number], skipped=skipped, completions=completions)
-            yield from (verdicts[number] for number in chunk.numbers)
+                    decided[number] = Decision(rollout_id=ids[number], skipped=skipped, completions=completions)
+            yield from (decided[number] for number in chunk.numbers)
 
     def build(self, trajectory: Trajectory, turns: Sequence[TurnReward]) -> list[TokenSequence]:
         """The sequences of a selected trajectory of whose turns this was decided."""
@@ -228,14 +228,14 @@ class Batches:
         """The names of the rewards of selected trajectories, with what they judge. Raises StoreError."""
         return names_given(self._listed.chunks, self._recipe.selection)
 
-    def decisions(self) -> TrainingDecisions:
+    def decision_columns(self) -> TrainingDecisions:
         """What is decided of every trajectory, also of parts that are left out: of 100,000 in seconds.
 
         `report` has the sums. Nothing is raised where nobody chose one of several models: see `problem`. Raises
         StoreError, and UsageError for tokens that a tokenizer makes.
         """
         if self._recipe.make_histories is not None:
-            raise UsageError("tokenizer: what it makes is decided when it is made; use verdicts()")
+            raise UsageError("tokenizer: what it makes is decided when it is made; use decisions()")
         plan = self._whole_plan()
         self.report = self._report_of(plan)
         self.report.count(plan.decisions)

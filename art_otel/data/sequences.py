@@ -139,7 +139,7 @@ class TokenSequence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class Decision:
     """What is trained of one trajectory.
 
     `skipped` is the reason why nothing of it is trained, or None if something is. `completions` has shape (turns,):

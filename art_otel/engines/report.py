@@ -94,7 +94,7 @@ def _file(account: FileStats) -> FileReport:
         spans=account.spans,
         logs=account.log_records + account.logs_without_span,
         damaged=account.quarantined + account.partly_quarantined,
-        lacks=account.lacks,
+        not_in_format=account.not_in_format,
         note=_noted(account),
         error=account.error,
     )

@@ -153,7 +153,8 @@ class FileStats(msgspec.Struct, kw_only=True):
     `replaced` counts the characters U+FFFD that stand for what no text can hold: halves of emoji (surrogate pairs), and
     bytes that are no UTF-8.
     `unread_content` counts references to content that was not read, `unread_example` names one and says why.
-    `without_time` counts rewards that do not say when they were given. `lacks` says what the format cannot carry.
+    `without_time` counts rewards that do not say when they were given. `not_in_format` says what the format cannot
+    carry.
     `note` says why a file gave nothing, `error` why it could not be read.
     """
 
@@ -171,7 +172,7 @@ class FileStats(msgspec.Struct, kw_only=True):
     without_time: int = 0
     unread_content: int = 0
     unread_example: str | None = None
-    lacks: tuple[str, ...] = ()
+    not_in_format: tuple[str, ...] = ()
     note: str | None = None
     error: str | None = None
 
@@ -228,7 +229,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 class SourceFormat(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the registry.
 
-    `lacks` says in a few words each what the format cannot carry (types, resource attributes …), for the report.
+    `not_in_format` says for the report, in a few words each, what the format cannot carry (types, resource
+    attributes …).
     `detects` sees the first bytes of the decompressed content (up to 1 MiB, fewer only when there are no more).
     `cuts` matches, from a line feed on, the end of any line behind which a dump can be cut into parts that are read
     apart; None: nowhere.
@@ -239,7 +241,7 @@ class SourceFormat(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     detects: Callable[[bytes], bool]
     reads: Callable[[io.BufferedReader, Reading], Iterator[Record]]
-    lacks: tuple[str, ...] = ()
+    not_in_format: tuple[str, ...] = ()
     cuts: re.Pattern[bytes] | None = None
     table: Table | None = None
 

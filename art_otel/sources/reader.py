@@ -84,7 +84,7 @@ def read_file(
             dump_format = format or (format_named(input.byte_range.format) if input.byte_range else None)
             dump_format = dump_format or _detect(opened.stream, input, stats)
             if dump_format is not None:
-                stats.format, stats.lacks = dump_format.name, dump_format.lacks
+                stats.format, stats.not_in_format = dump_format.name, dump_format.not_in_format
                 records = _counted(dump_format.reads(opened.stream, reading), opened, reading)
                 yield from _in_whole_file(records, input) if input.byte_range else records
             elif opened.failures:
@@ -108,7 +108,7 @@ def _read_table(
         if dump_format is None or dump_format.table is None or table.is_dataset_file:
             _refuse(source, stats, WHAT_READS_IT if table.is_dataset_file else None)
             return
-        stats.format, stats.lacks = dump_format.name, dump_format.lacks
+        stats.format, stats.not_in_format = dump_format.name, dump_format.not_in_format
         rows = table.rows(dump_format.table.columns(table.names), reading.limits, opened.failures.append)
         yield from _counted(dump_format.table.reads(rows, reading), opened, reading)
 

@@ -255,7 +255,8 @@ class QuarantineEntry:
 class FileReport:
     """One input file.
 
-    `lacks` says what its format cannot carry, `error` why it could not be read, `note` what a reader should know.
+    `not_in_format` says what its format cannot carry, `error` why it could not be read, `note` what a reader should
+    know.
     """
 
     path: str
@@ -265,7 +266,7 @@ class FileReport:
     spans: int
     logs: int
     damaged: int
-    lacks: Sequence[str] = ()
+    not_in_format: Sequence[str] = ()
     note: str | None = None
     error: str | None = None
 

@@ -24,7 +24,7 @@ from art_otel.trajectories.accounting import (
     count_idle_spans,
 )
 from art_otel.trajectories.inference_calls import correlate_logs, record_calls
-from art_otel.trajectories.lineage import build_lineage, turns_by_completion, unsampled_answers
+from art_otel.trajectories.lineage import build_lineage, turns_by_completion, unrecorded_answers
 from art_otel.trajectories.model import AddedMessage, Call, PolicyVersions, Trajectory
 from art_otel.trajectories.rewards import AttributionContext, ExternalReward, deliver_rewards
 from art_otel.trajectories.rollout_span import (
@@ -132,7 +132,7 @@ def build_trajectories(
             recorded[rollout].call_of,
             tree,
             losses,
-            unsampled=unsampled_answers(lineage),
+            unrecorded=unrecorded_answers(lineage),
             unassigned=assignment.candidates.get(rollout, 0),
             # A span that lost a value is counted as that.
             bad_rewards=sum(key not in losses.values for key in attribution.bad_in.get(rollout, ())),

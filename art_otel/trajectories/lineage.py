@@ -316,7 +316,7 @@ def turns_by_completion(calls: Iterable[Call]) -> dict[tuple[str | None, int], i
     return {(call.response_id, turn.index): position for position, (call, turn) in enumerate(turns)}
 
 
-def unsampled_answers(lineage: Lineage) -> list[Message]:
+def unrecorded_answers(lineage: Lineage) -> list[Message]:
     """The assistant's messages behind a recorded completion that no recorded call sampled, each once.
 
         turn 0 ── user ── assistant ── user      the middle answer: its call was lost, or the app wrote it
@@ -340,9 +340,9 @@ def unsampled_answers(lineage: Lineage) -> list[Message]:
     prefixes = [lineage.numbers.of(call.input_messages or ()) for call in calls]
     asked = {its_prefixes[-1] for its_prefixes in prefixes}
     sampled = {what_is_said(choice.message) for call in calls for choice in call.choices or ()}
-    unsampled: dict[int, Message] = {}
+    unrecorded: dict[int, Message] = {}
     for index, at in behind:
         message = (calls[index].input_messages or ())[at]
         if prefixes[index][at] not in asked and what_is_said(message) not in sampled:
-            unsampled[prefixes[index][at + 1]] = message
-    return [*unsampled.values()]
+            unrecorded[prefixes[index][at + 1]] = message
+    return [*unrecorded.values()]

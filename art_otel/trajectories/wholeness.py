@@ -5,8 +5,8 @@
 stands what follows (`REASONS`):
 
     gap                                  ids (`verdicts_on`)   text                   the trajectory (`find_incomplete`)
-    a text of the prompt was masked      trained               content doubtful       content masked
-    30 ids are listed, 32 were counted   ids doubtful          trained                token ids missing
+    a text of the prompt was masked      trained               content uncertain      content masked
+    30 ids are listed, 32 were counted   ids uncertain         trained                token ids missing
     a mask in the definitions of tools   trained               trained                content masked
 
 Ids are doubted by ids, text by text: no text vetoes ids that the server gave, however it looks. `find_incomplete` adds
@@ -64,7 +64,7 @@ class Consequence(NamedTuple):
     cure: Cure | None = None
     concern: Concern = "text"
     tokens: TokensUntrained | None = None
-    text: TextUntrained = "content doubtful"
+    text: TextUntrained = "content uncertain"
 
 
 REASONS: Final[Mapping[GapKind, Consequence]] = {
@@ -173,7 +173,7 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
             " train the text.",
         ),
         concern="tokens",
-        tokens="ids doubtful",  # and the text where the gap is of the answer: only the ids said what that is
+        tokens="ids uncertain",  # and the text where the gap is of the answer: only the ids said what that is
     ),
     "aborted": Consequence(tokens="aborted", text="aborted"),
     "scrubbed": Consequence(tokens="scrubbed", text="scrubbed"),
@@ -208,12 +208,12 @@ def verdicts_on(call: InferenceCall, choice: Choice) -> tuple[TokensUntrained | 
         if _touches_text(gap, choice, call):
             text.add(consequence.text)
     if call.input_messages is None and call.prompt_token_ids is None:  # as where a log leads to what it does not hold
-        text.add("content doubtful")
+        text.add("content uncertain")
     if call.stream is True and choice.finish_reason is None and call.closed_by_app != "finished":
         tokens.add("stream broke")
         # A gap of this very answer, as that its recorder lost something, is the better reason: its recorder may have
         # lost the finish reason too.
-        if "content doubtful" not in text or not any(_is_of(gap, choice) for gap in call.gaps):
+        if "content uncertain" not in text or not any(_is_of(gap, choice) for gap in call.gaps):
             text.add("stream broke")
     return min(tokens, key=_TOKENS_ORDER.index, default=None), min(text, key=_TEXT_ORDER.index, default=None)
 
@@ -239,7 +239,7 @@ EVENTS_DROPPED: Final = "events dropped"
 OVERWRITTEN_CALL: Final = "call overwritten"
 MISSING_CALL: Final = "call missing"
 UNREAD_REQUEST: Final = "request unread"
-UNSAMPLED_ANSWER: Final = "unsampled answer"
+UNRECORDED_ANSWER: Final = "unrecorded answer"
 SPANS_MISSING: Final = "spans missing"
 NO_CALLS: Final = "no calls"
 SPANS_UNASSIGNED: Final = "spans unassigned"
@@ -282,7 +282,7 @@ EXPLANATIONS: Final[Mapping[str, Cure]] = {
         " :generateContent (docs/how-to/gateway.md). If the request asked for no completion, name the"
         " reason in allow_incomplete.",
     ),
-    UNSAMPLED_ANSWER: Cure(
+    UNRECORDED_ANSWER: Cure(
         "answers that later prompts repeat but no recorded call has: their calls were lost, or the app wrote the "
         "answers",
         "Raise the exporter's time-out and queue, or record to a spool. If the app wrote the answers"
@@ -382,14 +382,14 @@ def find_incomplete(
     tree: SpanTree,
     losses: Losses,
     *,
-    unsampled: Sequence[Message] = (),
+    unrecorded: Sequence[Message] = (),
     unassigned: int = 0,
     bad_rewards: int = 0,
 ) -> dict[str, int]:
     """Count what is missing by reason, in the order of EXPLANATIONS. Empty means complete.
 
     What the agent did, failed calls included, is a fact and nothing that is missing. `call_of` leads from each
-    inference span to the span id of its call. `unsampled` are answers in prompts that no recorded call gave,
+    inference span to the span id of its call. `unrecorded` are answers in prompts that no recorded call gave,
     `unassigned` counts calls and tools that may be of this rollout or of another attempt, `bad_rewards` rewards that
     are no number, or that judge what the rollout does not have.
     """
@@ -402,7 +402,7 @@ def find_incomplete(
     begun_calls = {} if root is None else calls_counted_on(root)
     span_count = None if root is None else spans_counted_on(root)
     if span_count is not None or begun_calls:
-        unsampled = ()  # a rollout that counted its spans, and has them all, lost no call: the app wrote these itself
+        unrecorded = ()  # a rollout that counted its spans, and has them all, lost no call: the app wrote these itself
     lost_spans, lost_values = losses.of(spans)
     counts = {
         MISSING_ROOT: int(root is None),
@@ -412,11 +412,11 @@ def find_incomplete(
         ATTRIBUTES_DROPPED: sum(span.dropped_attributes_count > 0 for span in losing),
         EVENTS_DROPPED: sum(span.dropped_events_count for span in losing),
         OVERWRITTEN_CALL: _count_overwritten_calls(spans, calls),
-        MISSING_CALL: sum(bool(message.tool_calls) for message in unsampled),
+        MISSING_CALL: sum(bool(message.tool_calls) for message in unrecorded),
         UNREAD_REQUEST: sum(
             [_is_unread(span, call_of, tree) for span in spans if attributes.UNREAD_REQUEST in span.attributes]
         ),
-        UNSAMPLED_ANSWER: sum(not message.tool_calls for message in unsampled),
+        UNRECORDED_ANSWER: sum(not message.tool_calls for message in unrecorded),
         SPANS_MISSING: 0 if root is None else _count_missing_spans(root, spans, span_count, begun_calls),
         NO_CALLS: int(bool(begun_calls) and not any(begun_calls.values()) and not calls),
         SPANS_UNASSIGNED: unassigned,

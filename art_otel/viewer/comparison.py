@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from art_otel.data import Verdict
+from art_otel.data import Decision
 from art_otel.data.decisions import TurnReward, most_common_reason
 from art_otel.data.sequences import TokenSequence
 from art_otel.store import Wanted
@@ -32,7 +32,7 @@ class Comparison:
     """
 
     trajectory: Trajectory
-    verdict: Verdict
+    verdict: Decision
     turn_rewards: tuple[TurnReward, ...]
     sequences: list[TokenSequence] | None
     members: list[int]
@@ -82,7 +82,7 @@ def _compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Tra
     completions = () if sequences is None else reasons
     return Comparison(
         trajectory=trajectory,
-        verdict=Verdict(rollout_id=trajectory.rollout_id, skipped=skipped, completions=completions),
+        verdict=Decision(rollout_id=trajectory.rollout_id, skipped=skipped, completions=completions),
         turn_rewards=turn_rewards,
         sequences=sequences,
         members=members,

@@ -1,7 +1,7 @@
 """Judging: what `art_otel.batches` would train of every trajectory under chosen options, and why not the rest.
 
 Invariant: an option that the address does not hold is the default of `art_otel.batches`. Every number comes from
-`Batches.decisions()` and its report; nothing is decided here.
+`Batches.decision_columns()` and its report; nothing is decided here.
 """
 
 import threading
@@ -204,7 +204,7 @@ class Judging:
 def judge(combined: Combined, options: PlanOptions) -> Judgement:
     """Judge the trajectories of the files. Raises UsageError and StoreError."""
     batches = options.batches(combined)
-    decisions = batches.decisions()
+    decisions = batches.decision_columns()
     trained, offsets = decisions.turn_trained, decisions.turn_offsets
     advantages = decisions.advantages
     is_flat = advantages.astype(np.float32) == 0  # as sequences hold them

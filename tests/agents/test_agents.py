@@ -77,7 +77,7 @@ def test_what_codex_had_its_server_compact_is_doubted(tmp_path, kind):
 
     (trajectory,), _ = convert_files(tmp_path / "out", rewritten(tmp_path / "a.jsonl", CODEX, compacted))
     assert [call.has_gap("compacted") for call in trajectory.calls] == [False, False, True]
-    assert [turn.text_untrained for turn in trajectory.turns] == [None, None, "content doubtful"]
+    assert [turn.text_untrained for turn in trajectory.turns] == [None, None, "content uncertain"]
 
 
 def test_what_claude_codes_server_cleared_is_doubted(tmp_path):
@@ -136,7 +136,7 @@ def test_a_message_outside_of_the_pool_of_inspect_is_missing(tmp_path):
     last = trajectory.calls[-1]
     assert last.input_messages is None
     assert not_logged(last) == ("messages",)
-    assert [turn.text_untrained for turn in trajectory.turns] == [None] * 7 + ["content doubtful"]
+    assert [turn.text_untrained for turn in trajectory.turns] == [None] * 7 + ["content uncertain"]
     assert not trajectory.complete
     assert not any(call.gaps for call in trajectory.calls[:-1])
 

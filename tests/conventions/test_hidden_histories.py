@@ -193,7 +193,7 @@ def test_an_interaction_that_nobody_fetched_has_no_answer(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n".join(line for line in lines if "fetch_response" not in line))
     (trajectory,), _ = convert_files(tmp_path / "out", tmp_path / "a.jsonl")
     assert trajectory.incomplete_reasons == {LOSSY: 1}
-    assert [turn.text_untrained for turn in trajectory.turns] == ["content doubtful"]
+    assert [turn.text_untrained for turn in trajectory.turns] == ["content uncertain"]
 
 
 # Several recordings of one call.

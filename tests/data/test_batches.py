@@ -111,7 +111,7 @@ def test_drop_last_drops_the_round_that_is_not_whole_and_counts_it(found, chosen
 @given(rollouts(), options())
 def test_verdicts_are_what_the_report_counts(found, chosen):
     made = art_otel.batches(found, **chosen)
-    verdicts = list(made.verdicts())
+    verdicts = list(made.decisions())
     told = made.report
     assert [verdict.rollout_id for verdict in verdicts] == [one.rollout_id for one in found]
     assert Counter(verdict.skipped for verdict in verdicts if verdict.skipped) == told.trajectories_skipped

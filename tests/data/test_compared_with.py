@@ -47,7 +47,7 @@ def test_a_group_id_in_another_gathering_is_another_group(tmp_path):
     write_trajectories(found, tmp_path / "out", limits=FileLimits(group_rows=1, part_rows=2))
     for source in (found, tmp_path / "out"):
         assert advantages(source)[0] == expected
-    columns = art_otel.batches(tmp_path / "out", advantage="centered").decisions()
+    columns = art_otel.batches(tmp_path / "out", advantage="centered").decision_columns()
     assert columns.advantages.tolist() == list(expected.values())
     keys = [one.group_key for one in art_otel.read_trajectories(tmp_path / "out")]
     assert keys == [GroupKey(None, gathering, "g") for gathering in ("x", "x", "y", "y", None, None)]
@@ -82,7 +82,7 @@ def test_a_group_of_several_policy_versions_is_one_and_that_is_said(tmp_path, to
         list(made)
     assert advantages(found)[0] == {"r-0": -0.5, "r-1": 0.5}
     assert made.report.mixed_version_groups == mixed
-    made.decisions()
+    made.decision_columns()
     assert made.report.mixed_version_groups == mixed
 
 
@@ -107,7 +107,7 @@ def test_held_out_splits_are_trained_only_where_they_are_named(tmp_path):
         assert set(advantages(source, split=[None])[0]) == {"n-0"}
     for split, left_out in ((None, 4), ("*", 0), ("val", 6)):
         whole = art_otel.batches(tmp_path / "out", split=split)
-        whole.decisions()
+        whole.decision_columns()
         columns = whole.report
         assert columns.trajectories_skipped["split"] == left_out
 
@@ -147,7 +147,7 @@ def test_who_counts_in_a_baseline(tmp_path):
     assert trained == {"a-0": -4.0, "b-0": 4.0, "alone": 0.0}
     assert report.compared == 4  # a, b, and those without ids or too long
     made = art_otel.batches(tmp_path / "out", max_tokens=6)
-    made.decisions()
+    made.decision_columns()
     assert made.report.compared == 4
     assert advantages(found, advantage="reinforce_plus_plus")[1].compared == 5
     assert art_otel.batches(found, advantage=None).plan().compared == 0
@@ -219,7 +219,7 @@ def test_gdpo_of_recorded_rewards(tmp_path):
         assert trained == pytest.approx(expected)
         assert (report.compared, report.completions_skipped) == (8, {"no reward": 1})
     made = art_otel.batches(tmp_path / "out", **options)
-    assert made.decisions().advantages[:8].astype(np.float32).tolist() == pytest.approx(list(expected.values()))
+    assert made.decision_columns().advantages[:8].astype(np.float32).tolist() == pytest.approx(list(expected.values()))
     alone, _ = advantages(found, advantage="gdpo", credit=outcome_reward("correct"))
     by_name, _ = advantages(found, advantage="gdpo", credit=weighted({"correct": 1.0}))
     assert alone == by_name  # a credit that names no weights gives one reward

@@ -153,7 +153,7 @@ def refusals(found, dataset, tmp_path):
         "batches": lambda: list(batches),
         "len": lambda: len(art_otel.batches(found)),
         "count": art_otel.batches(found).count,
-        "verdicts": lambda: list(art_otel.batches(found).verdicts()),
+        "verdicts": lambda: list(art_otel.batches(found).decisions()),
         "sequences": lambda: list(art_otel.batches(found).sequences()),
         "message_batches": lambda: list(message_batches(found)),
         "preference_batches": lambda: list(preference_batches(found)),
@@ -402,7 +402,7 @@ def test_a_rollout_whose_context_was_exceeded_is_valid_also_where_its_function_r
         batches = art_otel.batches(source, advantage="centered")
         assert sorted(float(batch.advantages[row].min()) for batch in batches for row in range(2)) == [-0.5, 0.0]
         assert batches.report.trajectories_skipped == {"status": 1}
-    assert art_otel.batches(tmp_path).decisions().skipped == [None, None, "status"]
+    assert art_otel.batches(tmp_path).decision_columns().skipped == [None, None, "status"]
 
 
 def test_dropping_a_cut_rollout_does_not_depend_on_what_is_masked():

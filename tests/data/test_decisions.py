@@ -107,15 +107,15 @@ def check(source: object, **chosen) -> None:
     made = art_otel.batches(source, **chosen)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of rollouts without a final reward; the report has them
-        decisions = made.decisions()
+        decisions = made.decision_columns()
         report = made.report
         assert ("several models" in decisions.skipped) == (made.problem is not None)
         if made.problem is not None:
             with pytest.raises(UsageError, match=re.escape(made.problem)):
-                list(art_otel.batches(source, **chosen).verdicts())
+                list(art_otel.batches(source, **chosen).decisions())
             return
         whole = art_otel.batches(source, **chosen)
-        verdicts = list(whole.verdicts())
+        verdicts = list(whole.decisions())
         assert whole.report == report
         built = iter(list(whole.sequences_by_trajectory()))
     assert whole.report == report
@@ -177,7 +177,7 @@ def test_of_all_recordings(tmp_path: Path):
         {"max_tokens": 60, "overflow": "truncate", "advantage": None, "allow_incomplete": True},
     ):
         check(tmp_path, **chosen)
-    columns = art_otel.batches(tmp_path).decisions()
+    columns = art_otel.batches(tmp_path).decision_columns()
     sizes = [[turn.token_ids and len(turn.token_ids) for turn in one.turns] for one in read_trajectories(tmp_path)]
     assert columns.counted.tolist() == [None not in of_row for of_row in sizes]
     assert columns.sampled.tolist() == [sum(filter(None, of_row)) for of_row in sizes]
@@ -213,7 +213,7 @@ def test_of_long_completions_whose_logprobs_are_all_zero(tmp_path: Path):
     for chosen in ({}, {"images": "placeholders"}, {"max_tokens": 10, "overflow": "truncate", "advantage": None}):
         check(tmp_path, **chosen)
     made = art_otel.batches(tmp_path)
-    made.decisions()
+    made.decision_columns()
     report = made.report
     assert report.zero_logprobs == 2
     assert report.altered_sampling == {"unknown": 1, "tempered": 1}
@@ -248,9 +248,9 @@ def test_where_nobody_chose_a_model_columns_say_what_whole_trajectories_refuse(t
         [asked("policy", reward=1.0), asked("policy", "judge", reward=0.0), asked("a", "b", status="error")], tmp_path
     )
     made = art_otel.batches(tmp_path)
-    columns = made.decisions()
+    columns = made.decision_columns()
     with pytest.raises(UsageError, match=r"1 rollout has .*'policy': 1, 'judge': 1") as refused:
-        list(art_otel.batches(tmp_path).verdicts())
+        list(art_otel.batches(tmp_path).decisions())
     assert made.problem == str(refused.value)
     assert columns.skipped == ["status", None, "several models"]
     assert made.report.trajectories_skipped == {"several models": 1, "status": 1}
@@ -265,12 +265,12 @@ def test_functions_of_users_are_asked_and_trajectories_in_memory_are_columns_too
     by_metric = reward_function(lambda one: one.metrics["score"], name="by score")
     for source in (found, tmp_path, [tmp_path, replace(found[0], trace_id="another")]):
         check(source, credit=by_metric, advantage="centered")
-    assert art_otel.batches(tmp_path, credit=by_metric).decisions().advantages.round(3).tolist() == [-1, -1, 1]
+    assert art_otel.batches(tmp_path, credit=by_metric).decision_columns().advantages.round(3).tolist() == [-1, -1, 1]
 
 
 def test_what_columns_cannot_tell_is_refused(tmp_path: Path):
     art_otel.write_trajectories([talk("r", 2, 3)], tmp_path)
     with pytest.raises(UsageError, match="tokenizer"):
-        art_otel.batches(tmp_path, tokenizer=bpe(CHATML)).decisions()
+        art_otel.batches(tmp_path, tokenizer=bpe(CHATML)).decision_columns()
     with pytest.raises(UsageError, match="max_tokens is 3"):
-        art_otel.batches(tmp_path, advantage=None, max_tokens=3, overflow="raise").decisions()
+        art_otel.batches(tmp_path, advantage=None, max_tokens=3, overflow="raise").decision_columns()

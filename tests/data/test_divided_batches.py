@@ -115,7 +115,7 @@ def test_the_length_is_the_number_of_batches_once_it_is_known(found, chosen, wor
         made = art_otel.batches(folder, **chosen)
         assert made
         if found:
-            with pytest.raises(TypeError, match=r"not known.*count\(\)"):
+            with pytest.raises(TypeError, match=r"only known after.*count\(\)"):
                 len(made)
         counted = art_otel.batches(folder, **chosen, rank=world_size - 1)
         number = counted.count()

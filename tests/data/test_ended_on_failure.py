@@ -94,7 +94,7 @@ def test_a_context_that_was_exceeded_is_the_policys_doing(tmp_path, option, adva
         assert found.report.trajectories_skipped == left_out
         assert found.report.completions_skipped == ({"context exceeded": 1} if masked else {})
         assert found.report.context_exceeded == (option != "drop")
-    columns = art_otel.batches(tmp_path / "d", context_exceeded=option).decisions()
+    columns = art_otel.batches(tmp_path / "d", context_exceeded=option).decision_columns()
     assert columns.skipped == [next(iter(left_out), None), None, None]
     chats = message_batches(group, context_exceeded=option)
     assert sum(map(len, chats)) == len(advantages)

@@ -70,7 +70,7 @@ def test_conditions(where, ids):
     found = {one.rollout_id for batch in message_batches(ROLLOUTS, where=where) for one in batch}
     assert found == set(ids)
     of_tokens = batches(ROLLOUTS, where=where, advantage=None)
-    assert {one.rollout_id for one in of_tokens.verdicts() if one.skipped != "not chosen"} == set(ids)
+    assert {one.rollout_id for one in of_tokens.decisions() if one.skipped != "not chosen"} == set(ids)
     assert not list(preference_batches(ROLLOUTS, where=where))
 
 

@@ -80,7 +80,7 @@ def test_completions_behind_images_are_left_out_unless_placeholders_are_wanted()
 def test_files_and_memory_agree(tmp_path):
     art_otel.write_trajectories([rollout(browsing())], tmp_path)
     batches = art_otel.batches(tmp_path, advantage=None)
-    batches.decisions()
+    batches.decision_columns()
     assert batches.report.completions_skipped == {"images not carried": 2}
     assert sum(batch.loss_mask.sum() for batch in batches) == 2
 

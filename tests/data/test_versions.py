@@ -58,7 +58,7 @@ def test_the_name_of_an_adapter_is_a_version(models, wanted, behind, reason):
     chosen = {"policy_version": wanted, "max_staleness": behind, "advantage": None}
     found = asked(*models)
     batches = art_otel.batches([found], **chosen)
-    assert [verdict.skipped for verdict in batches.verdicts()] == [reason]
+    assert [verdict.skipped for verdict in batches.decisions()] == [reason]
     with stored([found]) as folder:
         check(folder, **chosen)
 
@@ -74,7 +74,7 @@ def test_what_somebody_said_stands():
     """A model has the name of its adapter, and the rollout another version."""
     found = asked("policy-v12", version="step-7")
     batches = art_otel.batches([found], policy_version="policy-v12", max_staleness=1, advantage=None)
-    assert [verdict.skipped for verdict in batches.verdicts()] == ["stale"]
+    assert [verdict.skipped for verdict in batches.decisions()] == ["stale"]
     (batch,) = art_otel.batches([found], policy_version="step-7", advantage=None)
     assert list(batch.policy_version) == ["step-7"]
 
@@ -92,7 +92,7 @@ def test_a_judge_has_no_version_of_the_policy():
             ("gpt-5", 1, "another model"),
         ):
             chosen = {"policy_version": "policy-v12", "max_staleness": behind, "models": models, "advantage": None}
-            assert [verdict.skipped for verdict in art_otel.batches([found], **chosen).verdicts()] == [reason]
+            assert [verdict.skipped for verdict in art_otel.batches([found], **chosen).decisions()] == [reason]
             with stored([found]) as folder:
                 check(folder, **chosen)
 
@@ -119,6 +119,6 @@ def test_the_older_of_a_call_s_versions_decides_how_stale_it_is():
         (swapped("step-2", None), 0, None),
     ):
         chosen = {"policy_version": "step-2", "max_staleness": behind, "advantage": None}
-        assert [verdict.skipped for verdict in art_otel.batches([found], **chosen).verdicts()] == [reason]
+        assert [verdict.skipped for verdict in art_otel.batches([found], **chosen).decisions()] == [reason]
         with stored([found]) as folder:
             check(folder, **chosen)

@@ -142,7 +142,7 @@ def test_what_comes_late_is_the_next_revision_for_every_reader(tmp_path):
     assert read_manifest(str(out)).superseded.keys() == {first.name, read_manifest(str(out)).parts[1].name}
     assert [row.rollout_id for row in read_trajectories(out / first.name)] == ["r2"]
     assert [key[0] for keys in read_keys(row_groups(out)) for key in keys] == ["r2", "r1"]
-    assert len(list(batches(out, advantage=None).verdicts())) == 2
+    assert len(list(batches(out, advantage=None).decisions())) == 2
     done = compact(out)
     assert (done.parts, done.became, done.rows) == (3, 1, 2)
     assert {row.rollout_id: row.revision for row in read_trajectories(out)} == {"r1": 2, "r2": 0}

@@ -111,7 +111,7 @@ def test_the_command_reads_writes_and_shows(server, capsys, tmp_path):
     page, _ = exported(tmp_path / "page.html")
     assert trajectories[0].rollout_id in page
     assert "endpoint_override" not in page
-    assert list(art_otel.batches(out, advantage=None, allow_incomplete=True).verdicts())
+    assert list(art_otel.batches(out, advantage=None, allow_incomplete=True).decisions())
 
 
 def test_standard_input_into_a_store(server, tmp_path):

@@ -122,7 +122,7 @@ def test_one_message_a_line_and_instructions_of_their_own(tmp_path):
     (folder / "abc_system_instruction.jsonl").unlink()
     (one,), _ = convert_files(tmp_path / "again", folder)
     assert [(gap.kind, gap.field, gap.evidence) for gap in one.calls[0].gaps] == [("not read", "prompt", url)]
-    assert one.turns[0].text_untrained == "content doubtful"
+    assert one.turns[0].text_untrained == "content uncertain"
 
 
 def test_events_refer_to_content_too(tmp_path):

@@ -49,4 +49,4 @@ def test_what_a_server_left_out_of_a_prompt_is_recorded(tmp_path, path, answer):
     (trajectory,) = recorded(tmp_path)
     assert trajectory.incomplete_reasons == {"compacted history": 1}
     (turn,) = trajectory.turns
-    assert (turn.message.content, turn.text_untrained, turn.tokens_untrained) == ("yes", "content doubtful", None)
+    assert (turn.message.content, turn.text_untrained, turn.tokens_untrained) == ("yes", "content uncertain", None)

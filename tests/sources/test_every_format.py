@@ -33,7 +33,7 @@ def requests_of(path: Path) -> list[dict]:
 
 
 def lacks_of(name: str) -> tuple[str, ...]:
-    return format_named(name.split(maxsplit=1)[0]).lacks
+    return format_named(name.split(maxsplit=1)[0]).not_in_format
 
 
 def comparable(value, lacks, times):
@@ -138,7 +138,7 @@ def check_format(name: str, recordings: list[Path], expected: list[dict], folder
     dump = written_with(name, [request for one in recordings for request in requests_of(one)], folder)
     logs = [path for one in recordings for path in with_logs(one)[1:]]
     found, report = converted(folder / "found", dump, *logs)
-    assert (report.files[0].format, report.files[0].lacks) == (name.split(maxsplit=1)[0], lacks_of(name))
+    assert (report.files[0].format, report.files[0].not_in_format) == (name.split(maxsplit=1)[0], lacks_of(name))
     assert not report.quarantine
     check_equal(found, expected, lacks_of(name))
 

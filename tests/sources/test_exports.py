@@ -89,7 +89,7 @@ def test_the_console_exporter_of_a_running_program(tmp_path):
             inner.set_status(Status(StatusCode.ERROR, "no luck"))
         out.write("[done] ")
     records, account = read_bytes(tmp_path, out.getvalue().encode())
-    assert (account.format, account.quarantined, account.lacks[0]) == ("console", 0, "instrumentation scope")
+    assert (account.format, account.quarantined, account.not_in_format[0]) == ("console", 0, "instrumentation scope")
     for found, written in zip(records, memory.get_finished_spans(), strict=True):
         assert (found.name, found.kind) == (written.name, "internal")
         assert int(found.span_id, 16) == written.context.span_id

@@ -62,7 +62,7 @@ HAPPENS_TO_AGENTS = {
     "a part of a path kept": lambda one: any(node.kept for node in in_order(token_ends(one.calls))),
     "trained": lambda one: any(turn.text_untrained is None for turn in one.turns),
     "failed": lambda one: any(turn.text_untrained == "failed" for turn in one.turns),
-    "doubtful": lambda one: any(turn.text_untrained == "content doubtful" for turn in one.turns),
+    "doubtful": lambda one: any(turn.text_untrained == "content uncertain" for turn in one.turns),
 }
 
 

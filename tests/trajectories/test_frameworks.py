@@ -104,7 +104,7 @@ def test_what_pydantic_ai_records_is_read_as_its_server_saw_it(tmp_path):
     assert {name: verdicts(one) for name, one in found.items()} == {
         "refused stream": [good],
         "left stream": [broken, good],
-        "reasoning in tags": [good, (None, "content doubtful")],
+        "reasoning in tags": [good, (None, "content uncertain")],
         "unknown tool": [good, good],
         "empty list": [good, good],
         "refused": [good],

@@ -158,10 +158,10 @@ def test_untrained_names_its_reason(calls):
         call = trajectory.calls[turn.call]
         reasons = [
             ("failed", call.failed),
-            ("content doubtful", any(gap.field == f"answer[{call.choices[turn.choice].index}]" for gap in call.gaps)),
+            ("content uncertain", any(gap.field == f"answer[{call.choices[turn.choice].index}]" for gap in call.gaps)),
             ("stream broke", call.stream is True and turn.finish_reason is None),
             ("scrubbed", call.has_gap("scrubbed")),
-            ("content doubtful", any(gap.field == "prompt" for gap in call.gaps)),
+            ("content uncertain", any(gap.field == "prompt" for gap in call.gaps)),
             ("contradicting recordings", call.has_gap("contradicted")),
         ]
         assert turn.text_untrained == next((reason for reason, holds in reasons if holds), None)

@@ -141,7 +141,7 @@ def test_exact_ids_are_trained_whatever_the_agent_does(tmp_path, recorder):
 def test_text_is_doubted_by_its_looks(tmp_path, recorder):
     found = recorded(tmp_path, recorder, HABITS, with_ids=False)
     untrained = {
-        habit: {at for at, turn in enumerate(one.turns) if turn.text_untrained == "content doubtful"}
+        habit: {at for at, turn in enumerate(one.turns) if turn.text_untrained == "content uncertain"}
         for habit, one in found.items()
     }
     assert untrained == {habit: doubted(habit, recorder) for habit in HABITS}
@@ -159,9 +159,9 @@ DOUBTFUL = {
     "aborted": ({"finish": "abort"}, ()),
     "scrubbed": ({"scrubbed": True}, LOGS),
     # Who counted the tokens is another recorder than who listed them: its count may be an estimate.
-    "ids doubtful": ({"counted": 7}, (*LOGS, "Agent Lightning")),
+    "ids uncertain": ({"counted": 7}, (*LOGS, "Agent Lightning")),
 }
-"""What makes ids doubtful by the verdict, and the recorders that cannot tell it."""
+"""What makes ids uncertain by the verdict, and the recorders that cannot tell it."""
 
 
 @pytest.mark.parametrize("recorder", RECORDERS)
@@ -172,7 +172,7 @@ def test_doubtful_ids_are_not_trained(tmp_path, recorder):
     found = recorded(tmp_path, recorder, rollouts)
     assert {one.turns[0].tokens_untrained: one.rollout_id for one in found.values()} == {one: one for one in rollouts}
     assert trained_ids(tmp_path, allow_incomplete=True, status=None) == {}
-    assert set(trained_texts(tmp_path)) <= {"ids doubtful"}
+    assert set(trained_texts(tmp_path)) <= {"ids uncertain"}
 
 
 WITH_BODIES = ("gateway", "OpenInference", "LiteLLM", "MLflow", "LangSmith")

@@ -132,7 +132,7 @@ def test_tool_calls_that_only_the_finish_reason_tells_of_were_lost(content):
     chat.ask(ASKED, said(content), finish="tool_calls")
     found = chat.trajectory()
     assert found.incomplete_reasons == {"content not understood": 1}
-    assert [turn.text_untrained for turn in found.turns] == ["content doubtful"]
+    assert [turn.text_untrained for turn in found.turns] == ["content uncertain"]
     check_views(found)
 
 
@@ -140,7 +140,7 @@ def test_of_several_choices_the_one_that_lost_its_tool_calls_is_not_trained():
     chat = Chat()
     chat.ask(ASKED, said("Let me look.", LOOK), said("Let me look."), finish="tool_calls")
     found = chat.trajectory()
-    assert [turn.text_untrained for turn in found.turns] == [None, "content doubtful"]
+    assert [turn.text_untrained for turn in found.turns] == [None, "content uncertain"]
     check_views(found)
 
 
@@ -157,7 +157,7 @@ def test_what_was_dropped_and_what_the_conversation_shows_are_both_reasons():
     chat.ask(ASKED, said("Let me look."), finish="tool_calls", dropped_attributes_count=2)
     found = chat.trajectory()
     assert found.incomplete_reasons == {"attributes dropped": 1, "content not understood": 1}
-    assert [turn.text_untrained for turn in found.turns] == ["content doubtful"]
+    assert [turn.text_untrained for turn in found.turns] == ["content uncertain"]
 
 
 # A later prompt repeats an answer with more in it.
@@ -166,7 +166,7 @@ def test_what_was_dropped_and_what_the_conversation_shows_are_both_reasons():
 def flagged(chat: Chat) -> list[int]:
     """The turns that lost something; each is counted."""
     found = chat.trajectory()
-    turns = [at for at, turn in enumerate(found.turns) if turn.text_untrained == "content doubtful"]
+    turns = [at for at, turn in enumerate(found.turns) if turn.text_untrained == "content uncertain"]
     assert found.incomplete_reasons == ({"content not understood": len(turns)} if turns else {})
     check_views(found)
     return turns

@@ -44,7 +44,7 @@ def evidence(*calls: InferenceCall) -> list[list[tuple[str, str]]]:
     """The field and the evidence of each gap of the calls."""
     lineage = build_lineage(calls)
     found = [[gap for gap in one.gaps if gap.kind == KIND] for one in lineage.calls]
-    assert all(turn.text_untrained == "content doubtful" for turn in lineage.turns if found[turn.call])
+    assert all(turn.text_untrained == "content uncertain" for turn in lineage.turns if found[turn.call])
     return [[(gap.field, gap.evidence) for gap in gaps] for gaps in found]
 
 
@@ -146,7 +146,7 @@ def test_recordings_of_which_more_was_counted(tmp_path, name, doubted):
     dump.write_text(recorded.replace("opentelemetry.util.genai.handler", "a recorder nobody knows"), encoding="utf-8")
     (trajectory,), _ = convert_files(tmp_path / "out", dump)
     assert trajectory.incomplete_reasons == {KIND: len(doubted)}
-    assert {at for at, turn in enumerate(trajectory.turns) if turn.text_untrained == "content doubtful"} == doubted
+    assert {at for at, turn in enumerate(trajectory.turns) if turn.text_untrained == "content uncertain"} == doubted
 
 
 # What may have another reason.

@@ -78,7 +78,7 @@ def test_a_prompt_that_can_have_been_sent_is_whole(prompt):
 def test_a_prompt_that_no_server_takes_is_not_trained(prompt, kind):
     lineage = build_lineage([parsed(0, [user("x")], assistant("y")), parsed(1, prompt, assistant("a"))])
     assert [kinds(one) for one in lineage.calls] == [(), (kind,)]
-    assert [turn.text_untrained for turn in lineage.turns] == [None, "content doubtful"]
+    assert [turn.text_untrained for turn in lineage.turns] == [None, "content uncertain"]
 
 
 @pytest.mark.parametrize(("prompt", "_"), BROKEN.values(), ids=list(BROKEN))
@@ -88,7 +88,7 @@ def test_what_was_sent_verbatim_or_refused_is_what_it_is(prompt, _, fields):
     assert list(find_broken_prompts([sent])) == []
 
 
-@pytest.mark.parametrize(("known", "untrained"), [("parsed attributes", "content doubtful"), ("verbatim body", None)])
+@pytest.mark.parametrize(("known", "untrained"), [("parsed attributes", "content uncertain"), ("verbatim body", None)])
 def test_an_answer_whose_tool_call_has_no_name_is_not_trained(known, untrained):
     nameless = called(structs.replace(LOOK, name=""))
     (turn,) = build_lineage([call(0, [user("q")], nameless, answer_known=known)]).turns
@@ -98,13 +98,13 @@ def test_an_answer_whose_tool_call_has_no_name_is_not_trained(known, untrained):
 def test_a_prompt_that_goes_on_from_a_broken_one_is_broken():
     first, second = [result()], [result(), assistant("a"), user("more")]
     lineage = build_lineage([parsed(0, first, assistant("a")), parsed(1, second, assistant("b"))])
-    assert [turn.text_untrained for turn in lineage.turns] == ["content doubtful"] * 2
+    assert [turn.text_untrained for turn in lineage.turns] == ["content uncertain"] * 2
 
 
 @pytest.mark.parametrize(
     ("fields", "untrained"),
     [
-        ({}, "content doubtful"),
+        ({}, "content uncertain"),
         ({"response_id": "r"}, None),
         ({"usage": Usage(output_tokens=1)}, None),
         ({"answer_known": "verbatim body"}, None),
@@ -137,7 +137,7 @@ def test_what_was_asked_of_a_request_that_was_refused_is_missing_nowhere(error, 
 def test_what_a_log_does_not_tell_of_the_prompt_may_be_allowed_and_of_the_answer_not():
     gaps = [Gap(kind="not logged", field=field, evidence="a test") for field in ("prompt", "tools", "answer")]
     lineage = build_lineage([structs.replace(call(0, [user(f"{gap}")], assistant("a")), gaps=(gap,)) for gap in gaps])
-    assert [turn.text_untrained for turn in lineage.turns] == [None, None, "content doubtful"]
+    assert [turn.text_untrained for turn in lineage.turns] == [None, None, "content uncertain"]
 
 
 # What is on the server.
@@ -172,7 +172,7 @@ def test_what_only_the_server_has_is_a_gap(tmp_path, request_fields, response_fi
     span = response(1, {"input": [{"role": "user", "content": "q"}], **request_fields}, "a", **response_fields)
     trajectory = built(tmp_path, span)
     assert trajectory.incomplete_reasons == {reason: 1}
-    assert [turn.text_untrained for turn in trajectory.turns] == ["content doubtful"]
+    assert [turn.text_untrained for turn in trajectory.turns] == ["content uncertain"]
     assert trajectory.calls[0].operation_name == "chat"
 
 
@@ -192,7 +192,7 @@ def test_the_gaps_of_an_earlier_response_are_those_of_what_continues_it(tmp_path
     masked = response(1, {"input": "q"}, "redacted-by-litellm")
     goes_on = response(2, {"input": "more", "previous_response_id": "resp_1"}, "b")
     trajectory = built(tmp_path, masked, goes_on)
-    assert [turn.text_untrained for turn in trajectory.turns] == ["content doubtful"] * 2
+    assert [turn.text_untrained for turn in trajectory.turns] == ["content uncertain"] * 2
 
 
 # Answers that no recorded call gave.
@@ -226,7 +226,7 @@ def test_an_answer_that_another_agent_was_given_behind_its_own_instructions_has_
     ("prompt", "reasons"),
     [
         ([*GOES_ON, called(LOOK), result()], {"call missing": 1}),
-        ([*GOES_ON, assistant("b"), user("c")], {"unsampled answer": 1}),
+        ([*GOES_ON, assistant("b"), user("c")], {"unrecorded answer": 1}),
         (GOES_ON, {}),
         ([*GOES_ON, assistant("A prefill")], {}),
         ([SYSTEM, user("x"), assistant("y"), user("z")], {}),
@@ -265,4 +265,4 @@ def test_content_of_a_dialect_that_does_not_say_how_it_knows_it_is_not_trained(m
     )
     trajectory = rollout(structs.replace(FIRST, input_messages=(user("never read before"),)))
     assert trajectory.incomplete_reasons == {"content not understood": 1}
-    assert [turn.text_untrained for turn in trajectory.turns] == ["content doubtful"]
+    assert [turn.text_untrained for turn in trajectory.turns] == ["content uncertain"]

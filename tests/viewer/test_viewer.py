@@ -149,7 +149,7 @@ def test_the_list_filters_sorts_and_searches(client):
 
 def test_a_rollout_is_shown_whole_and_says_trained_of_what_trains_alone(client, data):
     by_id = {one.rollout_id: one for one in read_trajectories(data)}
-    verdicts = {verdict.rollout_id: verdict for verdict in art_otel.batches(data).verdicts()}
+    verdicts = {verdict.rollout_id: verdict for verdict in art_otel.batches(data).decisions()}
     rows = rows_of(client)
     for row, after in zip(rows, [*rows[1:], None], strict=True):
         shown, trajectory = answer(client, f"rollouts/{row['key']}"), by_id[row["rolloutId"]]

@@ -193,5 +193,5 @@ FORMAT: Final = SourceFormat(
     name=_NAME,
     detects=head_detector(_detects),
     reads=document_reader(_spans),
-    lacks=("when calls ended", "tool spans", "failed calls"),
+    not_in_format=("when calls ended", "tool spans", "failed calls"),
 )

@@ -467,7 +467,7 @@ FORMAT: Final = SourceFormat(
     name="claude-code",
     detects=head_detector(_detects),
     reads=without_secrets(_reads),
-    lacks=(
+    not_in_format=(
         "text of tool call arguments",
         "token ids",
         "the block for accounting before the system prompt",

@@ -220,5 +220,5 @@ FORMAT: Final = SourceFormat(
     name="codex",
     detects=head_detector(_detects),
     reads=without_secrets(_reads),
-    lacks=("tools", "instructions", "failed requests", "token ids"),
+    not_in_format=("tools", "instructions", "failed requests", "token ids"),
 )

@@ -220,5 +220,5 @@ FORMAT: Final = SourceFormat(
     name=_NAME,
     detects=head_detector(_detects),
     reads=without_secrets(_reads),
-    lacks=("system prompt", "tools", "finish reasons", "token ids", "failed requests"),
+    not_in_format=("system prompt", "tools", "finish reasons", "token ids", "failed requests"),
 )

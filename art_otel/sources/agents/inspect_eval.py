@@ -419,5 +419,5 @@ FORMAT: Final = SourceFormat(
     name=_NAME,
     detects=_detects,
     reads=without_secrets(_reads),
-    lacks=("token ids", "bodies of APIs but OpenAI's and Anthropic's"),
+    not_in_format=("token ids", "bodies of APIs but OpenAI's and Anthropic's"),
 )

@@ -145,5 +145,5 @@ FORMAT: Final = SourceFormat(
     name=_NAME,
     detects=head_detector(_detects),
     reads=document_reader(_spans, field_of_list="messages"),
-    lacks=("tools", "tool spans", "failed calls"),
+    not_in_format=("tools", "tool spans", "failed calls"),
 )

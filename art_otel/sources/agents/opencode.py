@@ -250,5 +250,11 @@ FORMAT: Final = SourceFormat(
     name=_NAME,
     detects=head_detector(_detects),
     reads=document_reader(_spans),
-    lacks=("system prompt", "tools", "reminders in messages", "text of tool call arguments", "calls for titles"),
+    not_in_format=(
+        "system prompt",
+        "tools",
+        "reminders in messages",
+        "text of tool call arguments",
+        "calls for titles",
+    ),
 )

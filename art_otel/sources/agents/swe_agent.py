@@ -183,5 +183,5 @@ FORMAT: Final = SourceFormat(
     name=_NAME,
     detects=head_detector(_detects),
     reads=document_reader(_spans),
-    lacks=("tools", "times", "finish reasons", "usage of each call", "tool spans", "failed calls"),
+    not_in_format=("tools", "times", "finish reasons", "usage of each call", "tool spans", "failed calls"),
 )

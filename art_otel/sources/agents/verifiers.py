@@ -222,5 +222,5 @@ FORMAT: Final = SourceFormat(
     name=_NAME,
     detects=head_detector(_detects),
     reads=document_reader(_spans),
-    lacks=("tool spans",),
+    not_in_format=("tool spans",),
 )

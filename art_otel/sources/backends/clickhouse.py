@@ -163,7 +163,7 @@ FORMAT: Final = SourceFormat(
     name="clickhouse",
     detects=head_detector(lambda row: row.keys() >= _IDS),
     reads=partial(read_spans, translator=_TRANSLATOR),
-    lacks=("types of attribute values", "dropped counts"),
+    not_in_format=("types of attribute values", "dropped counts"),
     table=Table(
         ids=_IDS,
         others=frozenset(field.encode_name for field in msgspec.structs.fields(_Row)) - _IDS,

@@ -158,5 +158,5 @@ FORMAT: Final = SourceFormat(
     name="console",
     detects=head_detector(lambda value: _is_span(value) or is_log(value)),
     reads=_reads,
-    lacks=("instrumentation scope", "nanoseconds", "dropped counts"),
+    not_in_format=("instrumentation scope", "nanoseconds", "dropped counts"),
 )

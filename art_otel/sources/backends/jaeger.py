@@ -181,5 +181,5 @@ FORMAT: Final = SourceFormat(
     name="jaeger-json",
     detects=head_detector(lambda trace: "spans" in trace and bool(trace.keys() & {"traceID", "processes"})),
     reads=partial(read_spans, translator=_TRANSLATOR),
-    lacks=("types of lists", "nanoseconds", "attributes of links"),
+    not_in_format=("types of lists", "nanoseconds", "attributes of links"),
 )

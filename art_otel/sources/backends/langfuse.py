@@ -252,7 +252,7 @@ FORMAT: Final = SourceFormat(
             span_id="id",
         ),
     ),
-    lacks=(
+    not_in_format=(
         "resource attributes",
         "instrumentation scope",
         "span kind",

@@ -209,5 +209,5 @@ FORMAT: Final = SourceFormat(
             message=_ROW, to_otlp=_to_otlp, spans_of=_rows, holders=frozenset({"runs"}), strict=False, span_id="id"
         ),
     ),
-    lacks=("instrumentation scope", "span kind", "links", "text of tool call arguments"),
+    not_in_format=("instrumentation scope", "span kind", "links", "text of tool call arguments"),
 )

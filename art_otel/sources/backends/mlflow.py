@@ -252,7 +252,7 @@ FORMAT: Final = SourceFormat(
     name="mlflow-json",
     detects=_detects,
     reads=partial(read_spans, translator=_TRANSLATOR),
-    lacks=(
+    not_in_format=(
         "instrumentation scope",
         "span kind",
         "texts that are JSON apart from its values",

@@ -34,7 +34,7 @@ FORMAT: Final = SourceFormat(
     name="phoenix-dataframe",
     detects=head_detector(lambda row: row.keys() >= _IDS),
     reads=partial(read_spans, translator=_TRANSLATOR),
-    lacks=(
+    not_in_format=(
         "resource attributes",
         "instrumentation scope",
         "span kind",

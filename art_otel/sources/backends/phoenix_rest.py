@@ -125,5 +125,12 @@ FORMAT: Final = SourceFormat(
     name="phoenix-json",
     detects=head_detector(lambda row: row.keys() >= {"context", "span_kind"} or _is_annotation(row)),
     reads=partial(read_spans, translator=Translator(message=_ROW, to_otlp=to_otlp, spans_of=_rows)),
-    lacks=("resource attributes", "instrumentation scope", "span kind", "links", "nanoseconds", "dropped counts"),
+    not_in_format=(
+        "resource attributes",
+        "instrumentation scope",
+        "span kind",
+        "links",
+        "nanoseconds",
+        "dropped counts",
+    ),
 )

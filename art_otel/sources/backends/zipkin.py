@@ -148,7 +148,7 @@ FORMAT: Final = SourceFormat(
             message=_Span, to_otlp=_to_otlp, trace_id="traceId", span_id="id", padded=True, decode=decode_exactly
         ),
     ),
-    lacks=(
+    not_in_format=(
         "types of attribute values",
         "case of names (Zipkin's server)",
         "nanoseconds",

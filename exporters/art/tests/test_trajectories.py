@@ -15,7 +15,7 @@ from art_otel_art import EXPORTER
 from art_otel_art.groups import ArtTrajectoriesConfig, encode_trajectories
 from tests.data.rollouts import agent_rollouts, assistant, call, rollout, user
 from tests.exporting.exported import encoded as encoded_by
-from tests.exporting.exported import rewarded, usable
+from tests.exporting.exported import rewarded
 from tests.exporting.samples import LOOK_UP, conversation, failed, samples, without_ids
 
 
@@ -39,19 +39,23 @@ def choices_of(trajectory: dict) -> list[dict]:
 
 @given(st.lists(trajectories(), max_size=3) | agent_rollouts())
 def test_every_sampled_message_of_a_known_history_is_a_choice_once(rollouts):
-    rollouts = usable(rollouts)
+    items = list(rewarded(rollouts, view="made tokens"))
+    rollouts = [item.trajectory for item in items]
     groups, stats = encoded(*rollouts)
     written = [one for group in groups for one in group["trajectories"]]
-    for trajectory in rollouts:
+    for trajectory, turn_rewards in ((item.trajectory, item.turn_rewards) for item in items):
         found = [one for one in written if one["metadata"]["art.rollout.id"] == trajectory.rollout_id]
-        trained = [
-            entry
+        answered = {
+            entry.turn
             for history in histories(trajectory)
             for entry in history.messages or ()
-            if entry.trained and entry.message.role == "assistant"
-        ]
+            if entry.turn is not None and entry.message.role == "assistant"
+        }
+        turns = [trajectory.turns[number] for number in answered if turn_rewards[number].skipped is None]
+        # ART trains by ids; a completion without ids is judged by its text.
+        untrained = [turn.tokens_untrained if turn.has_tokens else turn.text_untrained for turn in turns]
         if len(found) == 1 and [one.rollout_id for one in rollouts].count(trajectory.rollout_id) == 1:
-            assert len(choices_of(found[0])) == len(trained)
+            assert len(choices_of(found[0])) == untrained.count(None)
     failures = sum(len(group["exceptions"]) for group in groups)
     assert len(written) + failures + stats.trajectories_skipped.total() == len(rollouts)
 
