@@ -34,7 +34,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # No law has a deadline: tests are not for speed, and the machine may be busy. Examples are the same every time, so that
 # what fails is what was changed; new ones are looked for by `.ci/full fuzz`.
-settings.register_profile("quick", max_examples=20, deadline=None, derandomize=True)
+settings.register_profile("quick", max_examples=10, deadline=None, derandomize=True)
 settings.register_profile("full", max_examples=100, deadline=None, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.examples import daily
 from tests.model_gateway.gateways import MODEL, TOOL, gateway, recorded, user
 from tests.model_gateway.gemini_server import gemini_server
 from tests.model_gateway.record_vllm import Reply, replayed, serving
@@ -62,7 +63,7 @@ def ask(url: str, dialect: str, *, stream: bool = False, key: str = "k") -> http
     return httpx.post(f"{url}{path}", json=body, headers={"x-api-key": key}, timeout=30)
 
 
-@pytest.mark.parametrize("options", [("--chat-only",), ("--chat-only", "--sglang"), ()])
+@pytest.mark.parametrize("options", daily([(("--chat-only",),), (("--chat-only", "--sglang"),), ((),)], one_in=3))
 def test_a_call_has_ids_and_logprobs_whatever_its_dialect(tmp_path, options):
     """Of a server with Chat Completions alone, and of one whose other dialects give no ids."""
     with ModelServer(tmp_path, *options) as server, gateway(tmp_path, address_of(server), translate="auto") as running:

@@ -13,6 +13,7 @@ from art_otel.errors import UsageError
 from art_otel.receiver.index import Finished, SpooledRolloutIndex
 from art_otel.receiver.protocol import Facts, ReceiverSelection
 from art_otel.spool import FoundFile, SpooledLine
+from tests.examples import daily
 from tests.receiver.otlp import send
 from tests.receiver.rollouts import late_reward, logged_reward, rollout
 from tests.receiver.serving import Serve, serving
@@ -123,7 +124,7 @@ def test_what_is_wrong_is_said_with_what_to_write(tmp_path):
         assert "a question of a consumer is refused with 401" in server.log.read_text()
 
 
-@pytest.mark.parametrize("late", [late_reward, logged_reward])
+@pytest.mark.parametrize("late", daily([late_reward, logged_reward], one_in=2))
 def test_a_reward_for_an_unknown_rollout_is_mentioned(tmp_path, late):
     with serving(tmp_path / "art", "--grace", "0.2s") as server:
         send(server.url, late(7, 1.0))
