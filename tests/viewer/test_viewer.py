@@ -18,7 +18,7 @@ from art_otel.viewer.alignment import SaidMessage, align, parting_line
 from tests.conversions import convert_files
 from tests.data.token_rollouts import talk
 from tests.trajectories.calls import with_sampled
-from tests.viewer.served import HOSTILE, answer, dataset, drifting, recorded, rewarded, viewer
+from tests.viewer.served import HOSTILE, answer, dataset, drifting, recorded, rewarded, viewer, viewer_process
 
 OPTIONS = [
     {},
@@ -40,7 +40,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(data):
-    with viewer(data) as client:
+    with viewer_process(data) as client:
         answer(client, "plan")  # from here on rows are judged
         yield client
 
