@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.certificates import NO_CERTIFICATES
+
 MARKERS = {
     "long": "takes more than a second or two by itself: laws over many conversions, processes, pages of examples",
     "trainer": "runs a trainer's own reader in an environment of its own (the first time it installs the trainer)",
@@ -40,7 +42,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the markers."""
+    """Name the markers; what is run daily asks nobody but this machine."""
+    if config.option.markexpr == "not slow":
+        os.environ.update(NO_CERTIFICATES)
     for name, why in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {why}")
     config.addinivalue_line("markers", "slow: has one of the other markers")
