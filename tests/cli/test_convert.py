@@ -92,6 +92,7 @@ def test_standard_input(workers, other, tmp_path):
     assert report["spans"]["used"] == (5 + 7 if other else 5)
 
 
+@pytest.mark.long
 def test_standard_input_that_does_not_wait(tmp_path):
     """Somebody before us in the pipeline made it so, as Node does; what comes late is read all the same."""
     first, _, rest = SYNC.read_bytes().partition(b"\n")

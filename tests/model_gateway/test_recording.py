@@ -293,7 +293,7 @@ def test_what_runs_longer_than_the_grace_is_missed_until_it_ends_and_no_revision
     assert given == [(0, 0, {"spans missing": 1}, 1.0), (1, 1, {}, 1.0)]
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("is_restarted", daily([True, False], one_in=2))
 def test_a_rollout_that_was_ended_and_is_called_again_is_another_attempt(tmp_path, address, caplog, is_restarted):
     async def main(url: str, count: int) -> list[art_otel.Trajectory]:
         async with art_otel.connect(url) as rollouts:

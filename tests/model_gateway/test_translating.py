@@ -125,7 +125,7 @@ def test_a_stream_that_breaks_is_cut_for_the_agent_too(tmp_path, chat_only, dial
     assert [call.error_type for call in trajectory.calls] == ["BrokenOffError"]
 
 
-@pytest.mark.parametrize("dialect", ["chat", *ASKS])
+@pytest.mark.parametrize("dialect", daily(["chat", *ASKS], one_in=2))
 def test_a_rollout_that_had_all_its_calls_ends_its_agent_s_loop(tmp_path, chat_only, dialect):
     chat = ("/v1/chat/completions", {"model": MODEL, "messages": user("Look"), "tools": [TOOL]})
     path, body = {**ASKS, "chat": chat}[dialect]
