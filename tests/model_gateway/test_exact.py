@@ -22,8 +22,7 @@ from tests.model_gateway.record_vllm import CUT, MODEL, PATHS, VERSIONS, Reply, 
 JSON = "application/json"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", daily(VERSIONS, one_in=2))
 def test_to_the_agent_it_is_the_server_and_every_id_is_known(tmp_path, version):
     own_answers = read(version)["own"]
     with replayed(version=version) as url, gateway(tmp_path, url, tokens="exact") as running:
