@@ -413,6 +413,12 @@ def test_what_one_says_more_does_not_shift_what_both_say():
     assert parting_line(lines, [1.0, 0.0]) == 1
 
 
+def test_rollouts_part_where_none_above_the_mean_says_what_one_below_says():
+    """Those at the mean say nothing of what is better."""
+    said = [[SaidMessage("assistant", text, None) for text in texts] for texts in ("px", "qx", "qx", "py")]
+    assert parting_line(align(said), [0.0, 1.0, 1.0, 2.0]) == 1
+
+
 @pytest.mark.parametrize("text", ["a", "", "..", "a~b", "ü/!%", "\ud800", " x"])
 def test_an_address_names_what_it_was_made_of(text):
     for attempt, source in ((None, 0), (0, 2), (3, 0)):
