@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from art_otel.cli.terminal import printable
+from art_otel.cli.terminal import counted, printable
 
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport
@@ -130,8 +130,8 @@ def _of_report(report: "ConversionReport") -> Iterable[_Finding]:
     trajectories, calls = report.trajectories, report.calls
     level = "ok" if trajectories.total and calls.total else "problem"
     counts = (
-        f"{report.spans.read} spans, {trajectories.total} rollouts"
-        f" ({trajectories.complete} complete), {calls.total} LLM calls"
+        f"{counted(report.spans.read, 'span')}, {counted(trajectories.total, 'rollout')}"
+        f" ({trajectories.complete:,} complete), {counted(calls.total, 'LLM call')}"
     )
     yield _Finding(level, "sources", counts)
     for hint in report.hints:

@@ -260,7 +260,10 @@ def _check(file_format: Format, credit: Credit, max_tokens: int | None, min_rewa
             " one such as outcome_reward"
         )
     if credit.name != "outcome_reward" and file_format.input not in ("trajectories", "sequences"):
-        raise UsageError(f"credit: {file_format.name} holds {file_format.input}, which are trained without rewards")
+        raise UsageError(
+            f"credit: {file_format.name} holds {file_format.input}, which are trained without rewards; to choose by a"
+            " reward, use reward=NAME and min_reward (--reward, --min-reward)"
+        )
     if credit.name != "outcome_reward" and not file_format.takes_credit:
         raise UsageError(f"credit: {file_format.name} holds rewards as they were given; leave it out")
 

@@ -45,7 +45,7 @@ def test_parts_changes_and_files_are_told(dataset, tmp_path, capsys):
     write_trajectories([branching(), conversation("a", "Sun.", 0.0, split="val")], tmp_path / "two")
     both = ("export", tmp_path / "two", "--split", "*", "--to")
     assert run(*both, "art", "--format", "log", "-o", tmp_path / "log") == 0
-    assert "trajectories/val/0003.parquet and 1 more" in capsys.readouterr().out
+    assert "trajectories/val/0003.parquet and 1 more file" in capsys.readouterr().out
     assert run(*both, "openai", "--format", "preference", "-o", tmp_path / "pairs") == 0
     assert "left out  histories: not the main one of their trajectory: 2\n" in capsys.readouterr().out
     assert run("export", tmp_path / "two", "--to", "art", "--format", "log", "-o", tmp_path / "n", "--split", "x") == 2
@@ -91,7 +91,7 @@ def test_advantage_and_credit_reach_the_trainers_files(dataset, tmp_path, capsys
 
 def test_nothing_to_export_is_an_error_that_says_why_and_writes_nothing(dataset, tmp_path, capsys):
     assert run("export", dataset, "--to", "openai", "-o", tmp_path / "out", "--split", "nowhere") == 2
-    assert "of 7 trajectories none is used (split: 7)" in capsys.readouterr().err
+    assert "none of 7 trajectories is used (split: 7)" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -212,7 +212,7 @@ def test_without_an_exporter_those_for_what_one_has_are_named(dataset, tmp_path,
     assert "datums" not in told
     write_trajectories([failed()], tmp_path / "failed")
     assert run("export", tmp_path / "failed") == 2
-    assert "no installed exporter can write" in capsys.readouterr().err
+    assert "can write these trajectories; `--list`" in capsys.readouterr().err
 
 
 def test_without_a_format_the_others_are_named(dataset, tmp_path, capsys):

@@ -10,7 +10,7 @@ _NEVER: Final = no_place("metrics", "metadata", "logs")
 _CHAT: Final = _NEVER | {
     **no_place("rewards"),
     "token_ids": "verl tokenizes the messages itself",
-    "logprobs": "as token_ids",
+    "logprobs": "verl tokenizes the messages itself",
     **no_place("policy_version"),
 }
 
