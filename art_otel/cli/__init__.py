@@ -121,7 +121,8 @@ def _of_system(error: OSError) -> str:
     if error.filename is None:
         return error.strerror or str(error)
     is_link = isinstance(error, FileExistsError) and Path(os.fsdecode(error.filename)).is_symlink()
-    problem = "is a link that leads to no folder; make that folder, or name another" if is_link else error.strerror
+    dangling = "is a link to a folder that does not exist; create that folder, or choose another"
+    problem = dangling if is_link else error.strerror
     return f"{error.filename}: {problem or error}"
 
 

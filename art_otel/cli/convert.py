@@ -296,7 +296,7 @@ def _lines(report: "ConversionReport", out: str, held: int | None) -> list[_Show
     lines.extend(_row("not in", f"{name}: {', '.join(fields)}") for name, fields in not_read.items())
     if unknown := [file.path for file in report.files if file.note == UNKNOWN_FORMAT]:
         named = ", ".join(unknown[:_LISTED]) + (", …" if len(unknown) > _LISTED else "")
-        lines.append(_row("skipped", f"{counted(len(unknown), 'file')} of no known format: {named}", "yellow"))
+        lines.append(_row("skipped", f"{counted(len(unknown), 'file')} in no known format: {named}", "yellow"))
     lines.extend(_row("hint", hint, "cyan") for hint in report.hints)
     return lines
 

@@ -267,7 +267,7 @@ def _ids_in(file: Path, paths: Sequence[str]) -> set[str]:
     told = f"{file}: {len(known):,} of {counted(given, 'id')} {'is' if given == 1 else 'are'} in the data"
     if not known:
         raise UsageError(
-            f"{told}; it must contain rollout ids, one per line, such as `Save ids` of `art-otel view` writes"
+            f"{told}; it must contain rollout ids, one per line, as `Save ids` of `art-otel view` writes them"
         )
     sys.stderr.write(f"art-otel: {printable(told)}\n")
     return known

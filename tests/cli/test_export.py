@@ -121,7 +121,7 @@ def test_where_nothing_has_the_reward_that_counts_the_names_of_the_others_are_to
         (("--to", "openai", "--option", "x=1"), 2, "has no option 'x'"),
         (("--to", "openai", "--max-tokens", "9"), 2, "max_tokens=9"),
         (("--to", "openai", "--credit", "call_reward"), 2, "credit"),
-        (("--to", "art", "--format", "log", "--credit", "call_reward"), 2, "holds rewards as they were given"),
+        (("--to", "art", "--format", "log", "--credit", "call_reward"), 2, "writes all rewards as they were given"),
     ],
 )
 def test_what_makes_no_sense_is_usage(dataset, tmp_path, capsys, options, code, problem):
@@ -297,7 +297,7 @@ def test_what_the_viewer_saved_shows_or_labeled_is_exported(tmp_path, capsys):
     for options, problem in (
         (("--rollouts", tmp_path / "none.txt"), f"{tmp_path / 'none.txt'}: 0 of 1 id is in the data"),
         (("--where", "min_reward=9"), "chooses no rollout"),
-        (("--where", "rewad=9"), "nothing here is named 'rewad'; there are the rewards reward, style"),
+        (("--where", "rewad=9"), "no reward, metadata or field is named 'rewad'. The rewards are reward, style;"),
         (("--credit", "best(style)"), "credit='best(style)'"),
     ):
         assert run(*export, *options) == 2
@@ -385,3 +385,25 @@ def test_the_best_format_is_chosen_by_what_is_there(tmp_path, capsys):
         told = capsys.readouterr().out
         assert f"of trl {best} in" in told
         assert f"     format  {best}: the best of trl" in told
+
+
+def test_a_format_that_was_not_considered_says_why(tmp_path, capsys):
+    """The credit is for formats with rewards, which need token ids; conversations would have fitted."""
+    write_trajectories([without_ids()], tmp_path / "dataset")
+    export = ("export", tmp_path / "dataset", "--to", "trl", "-o", tmp_path / "out")
+    assert run(*export, "--credit", "outcome_reward(style)") == 2
+    told = capsys.readouterr().err
+    assert "no token ids: 1" in told
+    assert "  chat does not support what was asked: credit: chat holds conversations" in told
+    assert "use reward=NAME and min_reward (--reward, --min-reward)" in told
+    assert run(*export, "--min-reward", "9") == 2
+    assert run("export", tmp_path / "dataset", "--to", "atif", "-o", tmp_path / "atif") == 0
+    load = capsys.readouterr().out.splitlines()[-1].removeprefix("       load  ")
+    assert [document["schema_version"] for document in eval(load)] == ["ATIF-v1.8"]  # as a user would
+
+
+def test_without_any_exporter_the_command_says_how_to_install_one(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("art_otel.exporting.installed_exporters", list)
+    write_trajectories([without_ids()], tmp_path / "dataset")
+    assert run("export", tmp_path / "dataset") == 2
+    assert "no exporter is installed; in a checkout of art-otel" in capsys.readouterr().err

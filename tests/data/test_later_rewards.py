@@ -6,7 +6,6 @@ import pytest
 
 import art_otel
 from art_otel.data import message_batches
-from art_otel.trajectories import note_gathered
 from tests.exporting.samples import conversation
 
 
@@ -29,25 +28,6 @@ def test_a_reward_given_to_what_is_in_hand_reaches_all_that_learn_from_it(tmp_pa
         "call": (2.0, trajectory.calls[1].span_id),
     }
     assert written.reward == 0.5
-
-
-def test_a_reward_for_an_id_reaches_the_gathered_one_that_has_it(tmp_path, caplog):
-    """Of a rollout, or of a response. If several have the id, it reaches none, as in a conversion, and it is logged."""
-    one, other = (conversation(f"by-id-{name}", "Rain.", None) for name in "ab")
-    for gathered in (one, other):
-        note_gathered(gathered)
-    response_id = one.calls[1].response_id
-    art_otel.reward(0.5, rollout_id="by-id-a")
-    art_otel.reward(2.0, "call", target=response_id, rollout_id="by-id-a")
-    art_otel.reward(3.0, "shared", target=response_id)
-    assert "2 of the gathered trajectories have the id" in caplog.text
-    art_otel.write_trajectories([one, other], tmp_path / "dataset")
-    written, unjudged = art_otel.read_trajectories(tmp_path / "dataset")
-    assert {given.name: (given.value, given.target) for given in written.rewards} == {
-        "reward": (0.5, None),
-        "call": (2.0, one.calls[1].span_id),
-    }
-    assert (written.reward, unjudged.rewards) == (0.5, ())
 
 
 def test_an_assignment_says_what_to_do_in_its_place():
