@@ -263,7 +263,7 @@ def test_sequences_that_are_imitated_are_chosen_by_their_reward_too(tmp_path, ca
             "trained with rewards, including low ones; leave it out",
         ),
         (("--min-reward", "nan"), "give a finite number"),
-        (("--min-reward", "0.5", "--credit", "step_reward"), "chooses whole rollouts"),
+        (("--min-reward", "0.5", "--credit", "step_reward"), "compares rewards of whole rollouts"),
     ):
         assert run(*export, *options) == 2
         assert problem in capsys.readouterr().err
@@ -400,7 +400,9 @@ def test_a_format_that_was_not_considered_says_why(tmp_path, capsys):
     assert run(*export, "--min-reward", "9") == 2
     assert run("export", tmp_path / "dataset", "--to", "atif", "-o", tmp_path / "atif") == 0
     load = capsys.readouterr().out.splitlines()[-1].removeprefix("       load  ")
-    assert [document["schema_version"] for document in eval(load, {"json": json, "pathlib": pathlib})] == ["ATIF-v1.8"]  # as a user would
+    assert [document["schema_version"] for document in eval(load, {"json": json, "pathlib": pathlib})] == [
+        "ATIF-v1.8"
+    ]  # as a user would
 
 
 def test_without_any_exporter_the_command_says_how_to_install_one(tmp_path, capsys, monkeypatch):

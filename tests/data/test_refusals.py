@@ -106,7 +106,10 @@ ANSWERS = [
     ({"advantage": lambda _: [0.0, 1.0]}, "it returned [0.0, 1.0]; it must return a finite"),
     ({"credit": reward_function(lambda _: "1")}, "credit: for rollout 'r', it returned '1' as a reward"),
     ({"credit": reward_function(lambda _: np.zeros(2))}, "as a reward; it must be a number, or None"),
-    ({"credit": Credit(per="call", rewards=lambda _: None)}, "returned None; it must return 1 rewards, one for each turn"),
+    (
+        {"credit": Credit(per="call", rewards=lambda _: None)},
+        "returned None; it must return 1 rewards, one for each turn",
+    ),
     ({"credit": Credit(per="call", rewards=lambda _: (0.0, 1.0))}, "returned (0.0, 1.0); it must return 1 rewards"),
 ]
 
