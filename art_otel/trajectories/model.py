@@ -413,15 +413,11 @@ class Trajectory(Generic[Result_co]):
 def _refuse_assignment(record: "Trajectory[object] | TrajectoryGroup", name: str, value: object) -> None:
     """Say what to do in place of an assignment."""
     kind = "group" if isinstance(record, TrajectoryGroup) else "trajectory"
-    given, way = "…", ""
-    if name == "reward" and kind == "trajectory":
-        given = f"{value!r:.50}"
-        way = f"art_otel.reward({given}, target=trajectory), which batches and files see, or "
+    is_reward = (kind, name) == ("trajectory", "reward")
+    given = f"{value!r:.50}" if is_reward else "…"
+    way = f"art_otel.reward({given}, target=trajectory), which batches and files see, or " if is_reward else ""
     copy = f"a copy, dataclasses.replace({kind}, {name}={given})"
     raise FrozenInstanceError(f"{kind}.{name} cannot be assigned, because it is a record; use {way}{copy}")
-
-
-Trajectory.__setattr__ = _refuse_assignment  # the one that `frozen` makes does not say what to do
 
 
 def with_rewards(trajectory: Trajectory, *new_rewards: Reward) -> Trajectory:
@@ -465,7 +461,8 @@ class TrajectoryGroup:
         return group_html(self)
 
 
-TrajectoryGroup.__setattr__ = _refuse_assignment  # as of a trajectory
+# Those that `frozen` makes do not say what to do.
+Trajectory.__setattr__ = TrajectoryGroup.__setattr__ = _refuse_assignment
 
 
 def message_ends(calls: Iterable[Call]) -> Iterator[MessageNode | None]:
