@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -81,6 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complete()
     if argv is None:
         gc.set_threshold(_COLLECT_EVERY)
+        warnings.formatwarning = lambda message, *_, **__: f"art-otel: warning: {message}\n"
     words = sys.argv[1:] if argv is None else argv
     parser = make_parser(words)
     arguments, unknown = parser.parse_known_args(words, argparse.Namespace(owns_process=argv is None))

@@ -291,7 +291,7 @@ def _lines(report: "ConversionReport", out: str, held: int | None) -> list[_Show
         )
     if report.rewards.given:
         lines.append(_row("rewards", _rewards(report.rewards)))
-    lines.extend(_row("unread", f"{file.path}: {file.error}", "red") for file in report.unread)
+    lines.extend(_row("unread", file.error or file.path, "red") for file in report.unread)
     not_read = {file.format: file.not_in_format for file in report.files if file.not_in_format}
     lines.extend(_row("not in", f"{name}: {', '.join(fields)}") for name, fields in not_read.items())
     if unknown := [file.path for file in report.files if file.note == UNKNOWN_FORMAT]:

@@ -261,8 +261,8 @@ def _why_nothing(part: str | None, report: ExportReport, needs: str, refusals: M
             f" --reward {names[0]} (reward={names[0]!r})"
         )
     lines += [f"  {reason}: {help_}" for reason, help_ in report.helps.items()]
-    lines.append(f"  {report.format} needs {needs}")
-    lines += [f"  {name} does not support what was asked: {error}" for name, error in refusals.items()]
+    lines.append(f"  format {report.format} needs {needs}")
+    lines += [f"  format {name} cannot do what was asked: {error}" for name, error in refusals.items()]
     return "\n".join(lines)
 
 

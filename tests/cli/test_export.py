@@ -395,7 +395,7 @@ def test_a_format_that_was_not_considered_says_why(tmp_path, capsys):
     assert run(*export, "--credit", "outcome_reward(style)") == 2
     told = capsys.readouterr().err
     assert "no token ids: 1" in told
-    assert "  chat does not support what was asked: credit: chat holds conversations" in told
+    assert "  format chat cannot do what was asked: credit: chat holds conversations" in told
     assert "use reward=NAME and min_reward (--reward, --min-reward)" in told
     assert run(*export, "--min-reward", "9") == 2
     assert run("export", tmp_path / "dataset", "--to", "atif", "-o", tmp_path / "atif") == 0

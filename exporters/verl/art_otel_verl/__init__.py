@@ -37,6 +37,7 @@ EXPORTER: Final = Exporter(
             encode=encode_rollouts,
             sink=lambda _: ROLLOUTS,
             advantage="grpo_sample",
+            load="art_otel_verl.rollouts.load_rollouts({files})",
         ),
         Format(
             name="prompts",
