@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complete()
     if argv is None:
         gc.set_threshold(_COLLECT_EVERY)
-        warnings.formatwarning = lambda message, *_, **__: f"art-otel: warning: {message}\n"
+        warnings.formatwarning = _warning_line  # a person at a terminal needs no line of our source
     words = sys.argv[1:] if argv is None else argv
     parser = make_parser(words)
     arguments, unknown = parser.parse_known_args(words, argparse.Namespace(owns_process=argv is None))
@@ -105,6 +105,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _warning_line(message: Warning | str, *_: object, **__: object) -> str:
+    return f"art-otel: warning: {message}\n"
 
 
 def _complete() -> None:
