@@ -128,7 +128,7 @@ def _refuse(source: InputFile, stats: FileStats, why: str | None) -> None:
     """Note that nothing can be read of a file. Raises SourceError for one that the user named."""
     if source.explicit:
         names = ", ".join(each.name for each in all_formats())
-        why = why or f"no known format; the known ones are {names}, each plain or with gzip or zstd"
+        why = why or f"no known format; known are {names}, each plain or with gzip or zstd"
         raise SourceError(f"{source.name}: {why}")
     stats.note = UNKNOWN_FORMAT
 
