@@ -241,7 +241,7 @@ def test_a_file_of_unknown_format(tmp_path):
     assert (account.note, account.format, account.error) == ("no known format", None, None)
     assert empty.note == "empty"
     (named,) = find_inputs([tmp_path / "notes.txt"])
-    with pytest.raises(SourceError, match=r"notes\.txt: no known format; the known ones are otlp-json, otlp-protobuf"):
+    with pytest.raises(SourceError, match=r"notes\.txt: no known format; known are otlp-json, otlp-protobuf"):
         list(read_file(named, account))
     assert account.error is not None
     assert list(read_file(find_inputs([tmp_path / "empty"])[0], FileStats())) == []
