@@ -253,9 +253,9 @@ def split_by_task(
     shared = [task for task, members in tasks.items() if any(rollouts[one] for one in members)]
     if len(shared) < len(division.shares):
         raise UsageError(
-            f"split={'/'.join(f'{share:g}' for share in division.shares)}: the {sum(rollouts.values()):,} rollouts that"
-            f" are chosen are of {len(shared)} task{'' if len(shared) == 1 else 's'} (of one group, or with one first"
-            " prompt), and a task is never in two parts; choose more rollouts, or write one file"
+            f"split={'/'.join(f'{share:g}' for share in division.shares)}: these shares need"
+            f" {len(division.shares)} tasks (groups, or first prompts), because a task is never in two parts; the chosen"
+            f" rollouts have {len(shared)}. Choose more rollouts, or write one file"
         )
     counts = [max(1, round(share * len(shared))) for share in division.shares[1:]]
     while sum(counts) >= len(shared):

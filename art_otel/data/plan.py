@@ -304,10 +304,11 @@ def _warn(without_final: Counter[str]) -> None:
     several = names.split(", ")
     weights = ", ".join(f'"{name}": 1.0' for name in several)
     credit = f"weighted({{{weights}}})" if len(several) > 1 else f'outcome_reward("{names}")'
+    total = without_final.total()
+    have = "1 rollout has" if total == 1 else f"{total:,} rollouts have"
     warnings.warn(
-        f"{without_final.total():,} rollouts have {'several ' if len(several) > 1 else ''}rewards ({names}: {count:,})"
-        f" and none is the final one, so they are not trained. Combine them with credit=art_otel.data.{credit}, or "
-        "give one reward without a name",
+        f"{have} {'several ' if len(several) > 1 else ''}rewards ({names}: {count:,}), and none is the final one, so"
+        f" nothing is trained with them. Choose with credit=art_otel.data.{credit}, or give a reward without a name",
         stacklevel=2,
     )
 
