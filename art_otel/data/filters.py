@@ -254,8 +254,8 @@ def split_by_task(
     if len(shared) < len(division.shares):
         raise UsageError(
             f"split={'/'.join(f'{share:g}' for share in division.shares)}: these shares need"
-            f" {len(division.shares)} tasks (groups, or first prompts), because a task is never in two parts; the chosen"
-            f" rollouts have {len(shared)}. Choose more rollouts, or write one file"
+            f" {len(division.shares)} tasks (groups, or first prompts), because a task is never in two parts; the"
+            f" chosen rollouts have {len(shared)}. Choose more rollouts, or write one file"
         )
     counts = [max(1, round(share * len(shared))) for share in division.shares[1:]]
     while sum(counts) >= len(shared):
