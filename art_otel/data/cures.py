@@ -113,8 +113,8 @@ _CURES: Final = {
         "Allow more tokens when you sample, or choose length=keep to train it.",
     ),
     "constrained sampling": Cure(
-        "its request restricted the tokens (by a schema or allowed_token_ids, for example), or changed their "
-        "probabilities (by logit_bias, for example)",
+        "its request restricted the tokens, for example by a schema or allowed_token_ids, or changed their"
+        " probabilities, for example by logit_bias",
         "Choose constrained=keep to train it.",
     ),
     "images not carried": Cure(

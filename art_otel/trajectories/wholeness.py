@@ -254,7 +254,7 @@ EXPLANATIONS: Final[Mapping[str, Cure]] = {
         " sample it again.",
     ),
     MISSING_PARENT: Cure(
-        "calls, agents, tools or requests (or spans above them) whose parent is not in the sources",
+        "calls, agents, tools or requests, or spans above these, whose parent is not in the sources",
         "Convert the files of all services together, and turn samplers off.",
     ),
     NOT_ENDED: Cure(
