@@ -11,7 +11,7 @@ recording alone, as any reward given later.
 
 from collections import OrderedDict
 from threading import Lock
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from art_otel.trajectories.model import Call, Reward, Trajectory, with_rewards
 
@@ -36,11 +36,13 @@ class GatheredCall(NamedTuple):
     step: int | None
 
 
+_GatheredT = TypeVar("_GatheredT", GatheredRollout, GatheredCall)
+
 _MOST: Final = 65_536
 _rollouts: Final[OrderedDict[str, set[GatheredRollout]]] = OrderedDict()
 """By rollout id."""
-_calls: Final[OrderedDict[str, set[GatheredCall]]] = OrderedDict()
-"""By response id."""
+_calls: Final[OrderedDict[tuple[str | None, str], set[GatheredCall]]] = OrderedDict()
+"""By response id, in all rollouts (None) and in each."""
 _by_trace: Final[OrderedDict[str, list[tuple[_JudgedRollout | None, Reward]]]] = OrderedDict()
 _lock: Final = Lock()
 
@@ -49,22 +51,32 @@ def note_gathered(trajectory: Trajectory) -> None:
     """Note the ids of a trajectory that this process gathered or got, so that later rewards can name them."""
     rollout = GatheredRollout(trajectory.rollout_id, trajectory.attempt, trajectory.trace_id)
     with _lock:
-        _rollouts.setdefault(rollout.rollout_id, set()).add(rollout)
+        _add(_rollouts.setdefault(rollout.rollout_id, set()), rollout)
         for call in trajectory.calls:
             if call.response_id is not None:
                 gathered = GatheredCall(rollout.rollout_id, call.trace_id, call.span_id, call.step)
-                _calls.setdefault(call.response_id, set()).add(gathered)
+                for owner in (None, rollout.rollout_id):
+                    _add(_calls.setdefault((owner, call.response_id), set()), gathered)
         for kept in (_rollouts, _calls):
             while len(kept) > _MOST:
                 kept.popitem(last=False)
 
 
+def _add(same_id: set[_GatheredT], gathered: _GatheredT) -> None:
+    """Two tell already that the id is no name of one. A server may give all answers the same."""
+    if len(same_id) < 2:
+        same_id.add(gathered)
+
+
 def find_gathered(rollout_id: str | None, response_id: str | None) -> frozenset[GatheredRollout | GatheredCall]:
-    """The gathered calls with a response id, of all rollouts or of the named one; without it the gathered rollouts."""
+    """The gathered calls with a response id, of all rollouts or of the named one; without it the gathered rollouts.
+
+    If there are many, these are two of them.
+    """
     with _lock:
         if response_id is None:
             return frozenset(_rollouts.get(rollout_id or "", ()))
-        return frozenset(one for one in _calls.get(response_id, ()) if rollout_id in (None, one.rollout_id))
+        return frozenset(_calls.get((rollout_id, response_id), ()))
 
 
 def note_later_reward(judged: Trajectory | Call | GatheredRollout | GatheredCall, reward: Reward) -> None:

@@ -149,9 +149,8 @@ def _gathered(
     gathered = find_gathered(reward_target.rollout_id, reward_target.response_id)
     if len(gathered) > 1:
         warn_once(
-            "%d of the gathered trajectories have the id %r, so its reward reaches none of them: give"
-            " target=trajectory, or target=trajectory.calls[…]",
-            len(gathered),
+            "several gathered trajectories have the id %r, so its reward reaches none of them: give target=trajectory,"
+            " or target=trajectory.calls[…]",
             reward_target.response_id or reward_target.rollout_id,
         )
         return None
