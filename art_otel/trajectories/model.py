@@ -413,7 +413,6 @@ class Trajectory(Generic[Result_co]):
 
 
 def _refuse_assignment(record: "Trajectory[object] | TrajectoryGroup", name: str, value: object) -> None:
-    """Say what to do in place of an assignment."""
     kind = "group" if isinstance(record, TrajectoryGroup) else "trajectory"
     is_reward = (kind, name) == ("trajectory", "reward")
     given = f"{value!r:.50}" if is_reward else "…"
@@ -463,8 +462,7 @@ class TrajectoryGroup:
         return group_html(self)
 
 
-# Those that `frozen` makes do not say what to do.
-Trajectory.__setattr__ = TrajectoryGroup.__setattr__ = _refuse_assignment
+Trajectory.__setattr__ = TrajectoryGroup.__setattr__ = _refuse_assignment  # those of `frozen` do not say what to do
 
 
 def message_ends(calls: Iterable[Call]) -> Iterator[MessageNode | None]:
