@@ -245,7 +245,7 @@ class SeveralModels:
         number = "1 rollout has" if len(self.rollouts) == 1 else f"{len(self.rollouts):,} rollouts have"
         return (
             f"{number} completions of several models ({counts}), and no option says which one is trained."
-            f' Choose, as with models=["{first}"], or models="*" for all of them'
+            f' Choose with models=["{first}"] (--models {first}), or models="*" for all of them'
             " (docs/how-to/train-only-the-policy.md)"
         )
 

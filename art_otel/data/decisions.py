@@ -457,8 +457,8 @@ def _fit(
     if options.overflow == "raise":
         first = int(np.argmax(is_long))
         raise UsageError(
-            f"rollout {name_of(int(spans.rows[first]))}: a sequence of {spans.lengths[first]} tokens, max_tokens is"
-            f' {limit}; allow more, or say overflow="drop" or "truncate"'
+            f"rollout {name_of(int(spans.rows[first]))}: a sequence has {spans.lengths[first]} tokens, but max_tokens "
+            f'is {limit}; raise it, or choose overflow="drop" or "truncate"'
         )
     in_long = is_long[spans.sequences]
     kept = ~in_long | ((spans.starts < limit) & (options.overflow == "truncate"))

@@ -235,7 +235,9 @@ class Batches:
         StoreError, and UsageError for tokens that a tokenizer makes.
         """
         if self._recipe.make_histories is not None:
-            raise UsageError("tokenizer: what it makes is decided when it is made; use decisions()")
+            raise UsageError(
+                "tokenizer: its sequences are only decided one by one, when they are made; use decisions()"
+            )
         plan = self._whole_plan()
         self.report = self._report_of(plan)
         self.report.count(plan.decisions)

@@ -203,10 +203,10 @@ def _rewards(
 def rewards_of(trajectory: Trajectory, credit: Credit) -> tuple[float | None, ...]:
     """Call the credit, which is a user's function, and check what it gives. Raises UsageError."""
     result = cast(object, credit.rewards(trajectory))
-    turns, whose = len(trajectory.turns), f"credit: of rollout {trajectory.rollout_id!r} it"
+    turns, whose = len(trajectory.turns), f"credit: for rollout {trajectory.rollout_id!r}, it"
     rewards = tuple(cast(Iterable[object], result)) if isinstance(result, Iterable) else None
     if rewards is None or len(rewards) != turns:
-        raise UsageError(f"{whose} gave {result!r:.200}; it must return {turns} rewards, one for each turn")
+        raise UsageError(f"{whose} returned {result!r:.200}; it must return {turns} rewards, one for each turn")
     return tuple([as_reward(whose, reward) for reward in rewards])
 
 
@@ -304,10 +304,11 @@ def _warn(without_final: Counter[str]) -> None:
     several = names.split(", ")
     weights = ", ".join(f'"{name}": 1.0' for name in several)
     credit = f"weighted({{{weights}}})" if len(several) > 1 else f'outcome_reward("{names}")'
+    total = without_final.total()
+    have = "1 rollout has" if total == 1 else f"{total:,} rollouts have"
     warnings.warn(
-        f"{without_final.total():,} rollouts have {'several ' if len(several) > 1 else ''}rewards ({names}: {count:,})"
-        f" and none is the final one, so they are not trained. Combine them with credit=art_otel.data.{credit}, or "
-        "give one reward without a name",
+        f"{have} {'several ' if len(several) > 1 else ''}rewards ({names}: {count:,}), and none is the final one, so"
+        f" nothing is trained with them. Choose with credit=art_otel.data.{credit}, or give a reward without a name",
         stacklevel=2,
     )
 
@@ -332,8 +333,8 @@ def _compare(rewarded: RewardTable, scoring: Scoring, keys: Sequence[GroupKey]) 
             group = int(rewarded.groups[int(members[0])])
             name = keys[group].group_id if group >= 0 else None
             raise UsageError(
-                f"advantage: of the rewards {group_rewards!r:.200} of group {name!r} it"
-                f" made {result!r:.200}; it must return a finite float32 number for each reward that is not None"
+                f"advantage: for the rewards {group_rewards!r:.200} of group {name!r}, it"
+                f" returned {result!r:.200}; it must return a finite float32 number for each reward that is not None"
             )
         advantages[members] = numbers
     return advantages
@@ -360,7 +361,8 @@ def _compared(rewarded: RewardTable, scoring: Scoring) -> Iterator[tuple[NDArray
         results = advantage.formula(by_name, weights)
     if len(results) != len(groups):
         raise UsageError(
-            f"advantage: of {len(groups)} groups it gave {len(results)}; it must return one array per group"
+            f"advantage: for {len(groups)} groups, it returned {len(results)} results; it must return one array per "
+            "group"
         )
     yield from zip(groups, all_rewards, results, strict=True)
 

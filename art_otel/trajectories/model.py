@@ -412,15 +412,13 @@ class Trajectory(Generic[Result_co]):
         return (self.rollout_id, self.attempt or 0, self.trace_id)
 
 
-def _refuse_assignment(_: Trajectory[object], name: str, value: object) -> None:
-    """Say what to do in place of an assignment."""
-    given = f"{value!r:.50}" if name == "reward" else "…"
-    way = "" if name != "reward" else f"art_otel.reward({given}, target=trajectory), which batches and files see, or "
-    copy = f"a copy, dataclasses.replace(trajectory, {name}={given})"
-    raise FrozenInstanceError(f"trajectory.{name} cannot be assigned, for it is a record; use {way}{copy}")
-
-
-Trajectory.__setattr__ = _refuse_assignment  # the one that `frozen` makes does not say what to do
+def _refuse_assignment(record: "Trajectory[object] | TrajectoryGroup", name: str, value: object) -> None:
+    kind = "group" if isinstance(record, TrajectoryGroup) else "trajectory"
+    is_reward = (kind, name) == ("trajectory", "reward")
+    given = f"{value!r:.50}" if is_reward else "…"
+    way = f"art_otel.reward({given}, target=trajectory), which batches and files see, or " if is_reward else ""
+    copy = f"a copy, dataclasses.replace({kind}, {name}={given})"
+    raise FrozenInstanceError(f"{kind}.{name} cannot be assigned, because it is a record; use {way}{copy}")
 
 
 def with_rewards(trajectory: Trajectory, *new_rewards: Reward) -> Trajectory:
@@ -462,6 +460,9 @@ class TrajectoryGroup:
         from art_otel.trajectories.display import group_html  # noqa: PLC0415 # as above
 
         return group_html(self)
+
+
+Trajectory.__setattr__ = TrajectoryGroup.__setattr__ = _refuse_assignment  # those of `frozen` do not say what to do
 
 
 def message_ends(calls: Iterable[Call]) -> Iterator[MessageNode | None]:

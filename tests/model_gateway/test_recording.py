@@ -371,6 +371,8 @@ def test_what_ends_a_rollout_wrongly_is_refused_in_words(tmp_path, address):
             response = httpx.post(f"{running.url}/rollout/r/end", json=end)
             assert response.status_code == 400
             assert words in response.json()["error"]["message"]
+        form = httpx.post(f"{running.url}/rollout/r/end", content=b"reward=1")
+        assert 'send an object of JSON, such as {"reward": 1}' in form.json()["error"]["message"]
         got = httpx.get(f"{running.url}/rollout/r/end")
         assert (got.status_code, got.headers["allow"]) == (405, "POST")
         assert "send it with POST" in got.json()["error"]["message"]

@@ -44,8 +44,8 @@ _KEY_BYTES: Final = 64 << 10
 """The keys and values of a Parquet file are the last but a few bytes of its footer, which is its end."""
 
 WHAT_READS_IT: Final = (
-    "is already an art-otel dataset, not a dump: `art-otel show` and `art-otel export` read it, and"
-    " art_otel.read_trajectories does"
+    "is already an art-otel dataset, not a dump: read it with `art-otel show`, `art-otel export` or "
+    "art_otel.read_trajectories"
 )
 SCRATCH_PREFIX: Final = ".art-otel-scratch-"
 STDIN: Final = "-"

@@ -84,7 +84,7 @@ def test_calls_behind_a_request_are_told_where_it_had_none(tmp_path, capsys, cal
     assert (program.code, told) == (0, calls != CALL)
     main(["doctor", str(tmp_path / ".art" / "spool")])
     found = capsys.readouterr().out
-    assert ("after 'GET /stream' had ended without any; if they are its own" in found) == told
+    assert ("after 'GET /stream' had ended without a call; if they are its own" in found) == told
 
 
 @pytest.mark.parametrize(
