@@ -25,7 +25,7 @@ from art_otel.data.report import BatchReport, names_given, warn_of_no_comparison
 from art_otel.data.rewards import UNUSABLE, token_rewards
 from art_otel.data.selection import Selection, View
 from art_otel.data.sequences import Decision, MakeHistories, PlannedSequence, TokenSequence, build_sequences
-from art_otel.data.sources import Chunk, ListedChunks, read_columns
+from art_otel.data.sources import Chunk, ListedChunks, read_ids
 from art_otel.errors import UsageError
 from art_otel.notebook import MOST_SHOWN, page_html
 from art_otel.store import Wanted
@@ -207,7 +207,8 @@ class Batches:
 
         `report` has the sums of the decisions. Raises StoreError.
         """
-        report, ids = self._new_report(), read_columns(self._chunks).rollout_id
+        report = self._new_report()
+        ids = read_ids(self._chunks, range(sum(chunk.rows for chunk in self._chunks)))
         for chunk in self._chunks:
             decided: dict[int, Decision] = {}
             for numbers, decisions, _ in self._decided(chunk, chunk.numbers):
@@ -239,7 +240,7 @@ class Batches:
         plan = self._whole_plan()
         self.report = self._report_of(plan)
         self.report.count(plan.decisions)
-        self.report.give(sequence for one in plan.decisions.each() for sequence in one.sequences)
+        self.report.give_all(plan.decisions)
         return plan.decisions
 
     @property
