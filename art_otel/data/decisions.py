@@ -545,7 +545,6 @@ def _sequence_counts(
     retokenized: int = 0,
 ) -> NDArray[np.int32]:
     """The numbers of `SequenceCounts` of each sequence. Shape: (sequences, 8)."""
-
     counts = np.zeros((len(spans.lengths), len(SequenceCounts._fields) - 1), np.int32)
     counts[:, 0], counts[:, -1] = spans.lengths, retokenized
     of_spans = (spans.sizes, 1, without_logprobs, zero_advantage_tokens, zero_logprobs, without_stop_token)

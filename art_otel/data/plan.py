@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 import numpy as np
@@ -161,9 +161,8 @@ def make_plan(
     """Read the columns of all trajectories, compare the rewards of each group, and decide what is trained.
 
     Groups in which all known rewards are equal are skipped where `scoring` says so. Parts that are left out are read
-    only for the `whole`. Without `options` nothing becomes sequences (`decide`). Warns where a rollout has
-    rewards and none of them is final, and where a group of several policy versions may be several. Raises UsageError
-    for a credit or an advantage that gives something of another shape, or advantages that are not finite.
+    only for the `whole`. Without `options` nothing becomes sequences (`decide`). Raises StoreError; UsageError for a
+    credit or an advantage that gives something of another shape, or advantages that are not finite.
     """
     parts: set[ColumnPart] = {"counting", *parts_for(selection)}
     weights = None if options is None else options.weights
@@ -174,43 +173,71 @@ def make_plan(
     columns = read_columns(chunks, frozenset(parts), whole=whole)
     chosen = choose(columns, selection, why_left_out(chunks))
     selected = ~chosen.refused.known
-    given = _rewards(columns, chunks, selection, scoring.credit, selected)
     groups, keys = columns.groups(selected)
-    rewarded = _rewarded(columns, chosen, scoring.credit, given, groups)
-    advantages = None if scoring.advantage is None else _compare(rewarded, scoring, keys)
-    flat = np.zeros(len(rewarded.rows), np.bool_)
-    if scoring.zero_variance == "drop":
-        flat = _flat(rewarded, is_by_name=isinstance(scoring.advantage, OverRewards))
-    reward, advantage, reasons = _of_turns(rewarded, advantages, flat)
-    several = several_models(columns, chosen, selection, given.known | (scoring.advantage is None))
-    is_several = np.isin(np.arange(len(columns)), several.rollouts)
-    shared = shared_steps(columns)[0] if scoring.credit.per == "step" else np.zeros(0, np.int64)
-    plan = Plan(
+    learned = _learn(columns, chunks, chosen, selection, scoring, groups, keys)
+    is_several = np.isin(np.arange(len(columns)), learned.several_models.rollouts)
+    return Plan(
         decisions=decide(
             columns,
             chunks,
             chosen.refused.or_else(reason_where(is_several, SEVERAL)),
             chosen.untrained,
-            (reward, advantage, chosen.left_out.or_else(reasons)),
+            (learned.rewards, learned.advantages, chosen.left_out.or_else(learned.reasons)),
             options,
-            shared,
+            shared_steps(columns)[0] if scoring.credit.per == "step" else np.zeros(0, np.int64),
         ),
         groups=groups,
         fingerprint=columns.digest(chunk.name for chunk in chunks),
         no_final_reward=_names_without_final(columns, selected) if scoring.credit.reads_final_reward else Counter(),
-        several_models=several,
-        compared=_count_compared(rewarded, scoring.advantage),
+        several_models=learned.several_models,
+        compared=learned.compared,
         mixed_version_groups=_mixed_versions(columns, groups, keys),
+        is_rewarded=learned.is_rewarded,
+        has_groups=learned.has_groups,
+        compares=learned.compares,
+    )
+
+
+class _Learned(NamedTuple):
+    """The usable reward of each turn, its advantage, NaN where there is none, and why it is not trained.
+
+    The rest is as in a Plan. Shape: (turns,).
+    """
+
+    rewards: Floats
+    advantages: Floats
+    reasons: Coded
+    several_models: SeveralModels
+    compared: int
+    is_rewarded: bool
+    has_groups: bool
+    compares: bool
+
+
+def _learn(
+    columns: Columns,
+    chunks: Sequence[Chunk],
+    chosen: Chosen,
+    selection: Selection,
+    scoring: Scoring,
+    groups: Ints,
+    keys: Sequence[GroupKey],
+) -> _Learned:
+    """Reward all turns, and compare what was rewarded with its group."""
+    given = _rewards(columns, chunks, selection, scoring.credit, ~chosen.refused.known)
+    rewarded = _rewarded(columns, chosen, scoring.credit, given, groups)
+    advantages = None if scoring.advantage is None else _compare(rewarded, scoring, keys)
+    flat = np.zeros(len(rewarded.rows), np.bool_)
+    if scoring.zero_variance == "drop":
+        flat = _flat(rewarded, is_by_name=isinstance(scoring.advantage, OverRewards))
+    return _Learned(
+        *_of_turns(rewarded, advantages, flat),
+        several_models=several_models(columns, chosen, selection, given.known | (scoring.advantage is None)),
+        compared=_count_compared(rewarded, scoring.advantage),
         is_rewarded=not len(rewarded.rewards) or not np.isnan(rewarded.rewards).all(),
         has_groups=bool((rewarded.groups >= 0).any()),
         compares=len(rewarded.starts) < len(rewarded.rows),
     )
-    if scoring.advantage is not None and not whole:
-        if plan.no_final_reward:
-            _warn(plan.no_final_reward)
-        if plan.mixed_version_groups:
-            _warn_of_versions(plan.mixed_version_groups)
-    return plan
 
 
 def _rewards(
@@ -272,7 +299,7 @@ def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewa
         is_usable &= (~of_name.known | (np.abs(of_name.values) < LARGEST))[rewarded_rows]
 
     # Turns that are not the policy's have the reward of their rollout or step, too, though none of their own.
-    of_turns = np.full(len(rows), -1, np.int32)
+    of_turns = np.full(len(rows), -1)
     if len(distinct):
         nearest = np.minimum(np.searchsorted(distinct, keys), len(distinct) - 1)
         has_reward = has_key & (distinct[nearest] == keys)
@@ -282,7 +309,7 @@ def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewa
     return RewardTable(
         rows=rewarded_rows,
         groups=groups[rewarded_rows],
-        moments=moments[turns[first]],
+        moments=moments[turns[first]].astype(np.int64),
         rewards=np.where(is_usable, values, np.where(known, np.inf, np.nan)),
         parts={name: np.where(is_usable, one.values[rewarded_rows], np.nan) for name, one in named.items()},
         of_turns=of_turns,
@@ -337,7 +364,15 @@ def _mixed_versions(columns: Columns, groups: Ints, keys: Sequence[GroupKey]) ->
     return [keys[int(group)].group_id for group in numbers[counts > 1]]
 
 
-def _warn(without_final: Counter[str]) -> None:
+def warn(plan: Plan) -> None:
+    """Warn where rollouts have rewards and none of them is final, and where a group may be several."""
+    if plan.no_final_reward:
+        _warn_of_names(plan.no_final_reward)
+    if plan.mixed_version_groups:
+        _warn_of_versions(plan.mixed_version_groups)
+
+
+def _warn_of_names(without_final: Counter[str]) -> None:
     names, count = without_final.most_common(1)[0]
     several = names.split(", ")
     weights = ", ".join(f'"{name}": 1.0' for name in several)
@@ -346,7 +381,7 @@ def _warn(without_final: Counter[str]) -> None:
         f"{without_final.total():,} rollouts have {'several ' if len(several) > 1 else ''}rewards ({names}: {count:,})"
         f" and none is the final one, so they are not trained. Combine them with credit=art_otel.data.{credit}, or "
         "give one reward without a name",
-        stacklevel=2,
+        stacklevel=4,
     )
 
 
@@ -356,7 +391,7 @@ def _warn_of_versions(group_ids: Sequence[str]) -> None:
         " training step or gathering tells whether a group id was used again. They are compared as one group, which is"
         " right if rollouts are sampled while the policy is trained. If each step has groups of its own, say so:"
         " gather_trajectory_groups(…, training_step=step) or @art_otel.rollout(training_step=step)",
-        stacklevel=2,
+        stacklevel=4,
     )
 
 
