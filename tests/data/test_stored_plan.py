@@ -11,11 +11,12 @@ import art_otel
 from art_otel.data import OverGroups, reward_function, weighted
 from art_otel.data.batches import batches
 from art_otel.data.columns import Coded
-from art_otel.data.plan import Plan
 from art_otel.sources.files.inputs import has_own_name
 from art_otel.store import PLAN_PREFIX, write_trajectories
 from art_otel.trajectories import Reward, Trajectory
 from tests.data.token_rollouts import judged, talk
+
+pytestmark = pytest.mark.long  # datasets of fewer rollouts have no stored plans
 
 ROLLOUTS = 5_200
 
@@ -77,7 +78,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_plan_that_is_found_is_the_one_that_was_made(dataset: Path, options):
     for path in plans_in(dataset):
         path.unlink()
-    made: Plan = batches(dataset, **options).plan()
+    made = batches(dataset, **options).plan()
     (path,) = plans_in(dataset)
     written = path.stat().st_mtime_ns
     found = batches(dataset, **options).plan()
