@@ -253,15 +253,15 @@ FORMULAS: Final[Mapping[AdvantageName, formulas.Formula]] = {
 """The named advantages of one reward, for all groups at once."""
 
 
-def _alone(rewards: Rewards) -> formulas.Groups:
-    return formulas.Groups.one(_values(rewards, "rewards"))
+def _alone(rewards: Rewards) -> formulas.GroupedRewards:
+    return formulas.GroupedRewards.one(_values(rewards, "rewards"))
 
 
-def _joined(groups: Sequence[Rewards], of_name: str = "") -> formulas.Groups:
+def _joined(groups: Sequence[Rewards], of_name: str = "") -> formulas.GroupedRewards:
     """The rewards of all groups, one group behind the other."""
     values = [_values(rewards, f"rewards[{number}]{of_name}") for number, rewards in enumerate(groups)]
     owners = np.repeat(np.arange(len(groups)), list(map(len, groups)))
-    return formulas.Groups(np.concatenate([np.zeros(0), *values]), owners, len(groups))
+    return formulas.GroupedRewards(np.concatenate([np.zeros(0), *values]), owners, len(groups))
 
 
 def _of_each(groups: Sequence[Rewards], advantages: Advantages) -> tuple[Advantages, ...]:

@@ -116,7 +116,7 @@ class SequenceCounts(NamedTuple):
     altered: tuple[str, ...] = ()
 
 
-RolloutCounts: TypeAlias = Mapping[str, NDArray[np.int32]]
+CountsByName: TypeAlias = Mapping[str, NDArray[np.int32]]
 """What reports count of each rollout, by the names of `BatchReport`; `too_long` are its sequences that are skipped.
 Names of which nothing was counted may be missing. Shape: (rows,)."""
 
@@ -151,7 +151,7 @@ class TrainingDecisions:
     sequence_offsets: Ints
     sequences: NDArray[np.int32]
     altered: Mapping[str, NDArray[np.int32]]
-    counts: RolloutCounts
+    counts: CountsByName
     token_rewards: Mapping[str, Ints] = field(default_factory=dict[str, Ints])
     unusable: Mapping[int, str]
     turn_sampled: NDArray[np.int32]
@@ -555,12 +555,12 @@ def _sequence_counts(
     return counts
 
 
-def _counts_of(rollouts: int, **counts: Any) -> RolloutCounts:  # noqa: ANN401 # a number, or one a rollout
+def _counts_of(rollouts: int, **counts: Any) -> CountsByName:  # noqa: ANN401 # a number, or one a rollout
     """What was counted of each rollout, without what was not."""
     return {name: np.broadcast_to(one, rollouts).astype(np.int32) for name, one in counts.items() if np.any(one)}
 
 
-def _sums(one: RolloutCounts, other: RolloutCounts) -> RolloutCounts:
+def _sums(one: CountsByName, other: CountsByName) -> CountsByName:
     shared = {name: one[name] + other[name] for name in one.keys() & other.keys()}
     return {**one, **other, **shared}
 

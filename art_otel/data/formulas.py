@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Floats: TypeAlias = NDArray[np.float64]
+from art_otel.data.columns import Floats
 
 Deviation: TypeAlias = Literal["population", "sample"]
 LOST_DEGREES: Final[Mapping[Deviation, int]] = {"population": 0, "sample": 1}
@@ -26,7 +26,7 @@ _SHORT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class GroupedRewards:
     """Numbers of `count` groups, one group behind the other, which `owners` names. Shape: (members of all,)."""
 
     values: Floats
@@ -34,20 +34,20 @@ class Groups:
     count: int
 
     @classmethod
-    def one(cls, values: Floats) -> "Groups":
+    def one(cls, values: Floats) -> "GroupedRewards":
         """All values as one group."""
         return cls(values, np.zeros(len(values), np.intp), 1)
 
-    def of(self, values: Floats) -> "Groups":
+    def of(self, values: Floats) -> "GroupedRewards":
         """Other numbers of the same members."""
-        return Groups(values, self.owners, self.count)
+        return GroupedRewards(values, self.owners, self.count)
 
 
-Formula: TypeAlias = Callable[[Groups], Floats]
+Formula: TypeAlias = Callable[[GroupedRewards], Floats]
 """Rewards to advantages, NaN where the reward is. Shape: (members of all,) -> (members of all,)."""
 
 
-def centered(groups: Groups) -> Floats:
+def centered(groups: GroupedRewards) -> Floats:
     """Each value without the mean of its group."""
     known = ~np.isnan(groups.values)
     values, owners = groups.values[known], groups.owners[known]
@@ -59,38 +59,38 @@ def centered(groups: Groups) -> Floats:
     return groups.values - np.minimum(np.maximum(means, least), most)[groups.owners]
 
 
-def grpo(groups: Groups, *, std: Deviation = "population", epsilon: float = 1e-6) -> Floats:
+def grpo(groups: GroupedRewards, *, std: Deviation = "population", epsilon: float = 1e-6) -> Floats:
     """Centered, divided by the deviation of the group + epsilon."""
     deviations = centered(groups)
     divisors = (np.sqrt(_variances(groups.of(deviations), std)) + epsilon)[groups.owners]
     return np.divide(deviations, divisors, out=deviations * 0.0, where=divisors != 0)
 
 
-def rloo(groups: Groups) -> Floats:
+def rloo(groups: GroupedRewards) -> Floats:
     """Centered, times n / (n - 1)."""
     sizes = _sizes(groups)
     return centered(groups) * (sizes / np.maximum(sizes - 1, 1))[groups.owners]
 
 
-def grpo_batch(groups: Groups) -> Floats:
+def grpo_batch(groups: GroupedRewards) -> Floats:
     """Centered by group, divided by the sample deviation of all rewards."""
-    deviations = Groups.one(centered(Groups.one(groups.values)))
+    deviations = GroupedRewards.one(centered(GroupedRewards.one(groups.values)))
     return centered(groups) / (np.sqrt(_variances(deviations, "sample")) + 1e-4)
 
 
-def reinforce_plus_plus(groups: Groups) -> Floats:
+def reinforce_plus_plus(groups: GroupedRewards) -> Floats:
     """Centered and divided by what all rewards have in common."""
-    deviations = centered(Groups.one(groups.values))
-    return deviations / np.sqrt(_variances(Groups.one(deviations), "population") + 1e-8)
+    deviations = centered(GroupedRewards.one(groups.values))
+    return deviations / np.sqrt(_variances(GroupedRewards.one(deviations), "population") + 1e-8)
 
 
-def reinforce_plus_plus_baseline(groups: Groups) -> Floats:
+def reinforce_plus_plus_baseline(groups: GroupedRewards) -> Floats:
     """Centered by group, divided by the deviation of all that comes of it."""
     deviations = centered(groups)
-    return deviations / np.sqrt(_variances(Groups.one(deviations), "population") + 1e-8)
+    return deviations / np.sqrt(_variances(GroupedRewards.one(deviations), "population") + 1e-8)
 
 
-def gdpo(rewards: Mapping[str, Groups], weights: Mapping[str, float]) -> Floats:
+def gdpo(rewards: Mapping[str, GroupedRewards], weights: Mapping[str, float]) -> Floats:
     """The weighted sum of each reward's own GRPO, once more centered and divided over all groups."""
     normalized: list[Floats] = []
     for name, weight in weights.items():
@@ -99,15 +99,15 @@ def gdpo(rewards: Mapping[str, Groups], weights: Mapping[str, float]) -> Floats:
         normalized.append(weight * deviations.values / divisors[deviations.owners])
     table = np.array(normalized)
     sums = np.where(np.isnan(table).all(axis=0), np.nan, np.nansum(table, axis=0))
-    deviations = centered(Groups.one(sums))
-    return deviations / (np.sqrt(_variances(Groups.one(deviations), "sample")) + 1e-4)
+    deviations = centered(GroupedRewards.one(sums))
+    return deviations / (np.sqrt(_variances(GroupedRewards.one(deviations), "sample")) + 1e-4)
 
 
-def _sizes(groups: Groups) -> NDArray[np.intp]:
+def _sizes(groups: GroupedRewards) -> NDArray[np.intp]:
     return np.bincount(groups.owners[~np.isnan(groups.values)], minlength=groups.count)
 
 
-def _variances(deviations: Groups, std: Deviation) -> Floats:
+def _variances(deviations: GroupedRewards, std: Deviation) -> Floats:
     """The variance of each group of numbers whose mean is 0; 0.0 where there is none. Shape: (groups,)."""
     known = ~np.isnan(deviations.values)
     squares = _sums(deviations.values[known] ** 2, deviations.owners[known], deviations.count)

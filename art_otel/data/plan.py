@@ -109,11 +109,11 @@ class RewardTable:
         owners[self.order] = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.rows)))
         return owners
 
-    def grouped(self, rewards: Floats) -> formulas.Groups:
+    def grouped(self, rewards: Floats) -> formulas.GroupedRewards:
         """These rewards in order, unknown where they are not usable."""
         ordered = rewards[self.order]
         ordered[~np.isfinite(ordered)] = np.nan
-        return formulas.Groups(ordered, self.owners[self.order], len(self.starts))
+        return formulas.GroupedRewards(ordered, self.owners[self.order], len(self.starts))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

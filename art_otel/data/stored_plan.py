@@ -96,7 +96,7 @@ def _code() -> str | None:
         return None
 
 
-class _Facts(msgspec.Struct, frozen=True, kw_only=True):
+class _PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The first line of a file: what a plan is beside its arrays; of these the type, the size, and the bytes here."""
 
     refused: tuple[str | None, ...]
@@ -135,7 +135,7 @@ def _write(path: Path, plan: Plan) -> None:
         arrays |= {f"{kind} {name}": each for name, each in counts.items()}
     codec = pa.Codec(_CODEC)
     stored = {name: codec.compress(np.ascontiguousarray(each), asbytes=True) for name, each in arrays.items()}
-    facts = _Facts(
+    facts = _PlanFacts(
         refused=tuple(decisions.refused.values),
         unusable=dict(decisions.unusable),
         fingerprint=plan.fingerprint,
@@ -163,7 +163,7 @@ def _read(path: Path) -> Plan | None:
     codec, arrays = pa.Codec(_CODEC), dict[str, NDArray[Any]]()
     try:
         line, _, content = path.read_bytes().partition(b"\n")
-        facts, start = msgspec.json.decode(line, type=_Facts), 0
+        facts, start = msgspec.json.decode(line, type=_PlanFacts), 0
         for name, (kind, size, stored) in facts.arrays.items():
             data = codec.decompress(memoryview(content)[start : start + stored], decompressed_size=size, asbytes=True)
             arrays[name] = np.frombuffer(data, kind)
@@ -173,7 +173,7 @@ def _read(path: Path) -> Plan | None:
         return None
 
 
-def _plan(facts: _Facts, arrays: Mapping[str, NDArray[Any]]) -> Plan:
+def _plan(facts: _PlanFacts, arrays: Mapping[str, NDArray[Any]]) -> Plan:
     counts: dict[str, Any] = {
         kind: {name.removeprefix(f"{kind} "): each for name, each in arrays.items() if name.startswith(f"{kind} ")}
         for kind in _COUNTS

@@ -22,7 +22,7 @@ from art_otel.data import (
     step_level,
 )
 from art_otel.data.advantages import FORMULAS
-from art_otel.data.formulas import Groups
+from art_otel.data.formulas import GroupedRewards
 from art_otel.errors import UsageError
 from tests.data.batch_options import laws
 from tests.examples import examples
@@ -246,7 +246,7 @@ def test_all_groups_at_once_are_compared_as_each_alone(few, data):
     groups = [few[data.draw(st.integers(0, len(few) - 1))] for _ in range(80)] if data.draw(st.booleans()) else few
     values = [np.array([math.nan if one is None else one for one in group]) for group in groups]
     owners = np.repeat(np.arange(len(groups)), list(map(len, groups)))
-    joined = Groups(np.concatenate(values), owners, len(groups))
+    joined = GroupedRewards(np.concatenate(values), owners, len(groups))
     for name, formula in FORMULAS.items():
         alone = ADVANTAGES.get(name)
         expected = ADVANTAGES_OVER_GROUPS[name].formula(groups) if alone is None else map(alone, groups)
@@ -255,6 +255,6 @@ def test_all_groups_at_once_are_compared_as_each_alone(few, data):
 
 def test_sums_are_rounded_once():
     groups = [[1e16, 1.0, -1e16, 1e-30 * number] for number in range(100)]
-    joined = Groups(np.concatenate(groups), np.repeat(np.arange(100), 4), 100)
+    joined = GroupedRewards(np.concatenate(groups), np.repeat(np.arange(100), 4), 100)
     expected = [one - math.fsum(group) / 4 for group in groups for one in group]
     np.testing.assert_array_equal(FORMULAS["centered"](joined), expected)
