@@ -65,15 +65,19 @@ class RecordedSpans:
 
 
 def show_rollout(
-    snapshot: Snapshot, key: TrajectoryKey, tokenizer: Tokenizer | None, recorded: RecordedSpans | None
+    snapshot: Snapshot,
+    key: TrajectoryKey,
+    options: PlanOptions | None,
+    tokenizer: Tokenizer | None,
+    recorded: RecordedSpans | None,
 ) -> dict[str, Any]:
-    """The rollout of this key. Raises NotFoundError, ReplacedError and StoreError."""
+    """The rollout of this key, judged under these options. Raises NotFoundError, ReplacedError and StoreError."""
     row = snapshot.row_of(key)
     (trajectory,) = snapshot.read([row])
-    comparison = compare(snapshot, row, DEFAULTS, trajectory)
+    comparison = compare(snapshot, row, options or DEFAULTS, trajectory)
     verdict = comparison.verdict
     verdicts = verdict.completions or (verdict.skipped,) * len(trajectory.turns)
-    (shown,) = show_rows(snapshot, [row])
+    (shown,) = show_rows(snapshot, [row], options)
     return {
         "row": shown,
         **_neighbors(snapshot, row),
@@ -92,7 +96,7 @@ def show_rollout(
 
 
 def _compared_with(comparison: Comparison) -> dict[str, float | None]:
-    """The mean reward of the group, and the advantage under the default options; None where there is not just one."""
+    """The mean reward of the group, and the advantage under the options; None where there is not just one."""
     advantages = {one.advantage for one in comparison.turn_rewards if one.reward is not None}
     rewards = [one.reward for one in comparison.compared if one.reward is not None]
     is_one = len(advantages) == 1 and comparison.verdict.skipped is None and len(comparison.compared) > 1

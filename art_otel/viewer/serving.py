@@ -36,11 +36,10 @@ from art_otel.viewer.addresses import (
     decode_group_key,
     decode_trajectory_key,
 )
-from art_otel.viewer.alignment import compare_rollouts
 from art_otel.viewer.group import show_group
 from art_otel.viewer.judging import DEFAULTS, PlanOptions, described_options
 from art_otel.viewer.labels import LABELS_NAME, Change
-from art_otel.viewer.listing import list_page, list_selection, list_texts, neighbors, read_address
+from art_otel.viewer.listing import asked_options, list_page, list_rows, list_texts, neighbors, read_address
 from art_otel.viewer.rollout import RecordedSpans, raw_rollout, show_rollout, show_rows
 from art_otel.viewer.run import choices_of, read_first, show_metrics, show_plan, show_run
 from art_otel.viewer.snapshot import Snapshot, ViewedData
@@ -120,8 +119,6 @@ class Api:
                 return self._rollout(snapshot, decode_trajectory_key(key), rest, query)
             case ["groups", key]:
                 return show_group(snapshot, decode_group_key(key), PlanOptions.read(query))
-            case ["pair", left, right]:
-                return compare_rollouts(snapshot, decode_trajectory_key(left), decode_trajectory_key(right))
             case ["plan"]:
                 return show_plan(snapshot, PlanOptions.read(query))
             case ["verify"]:
@@ -132,8 +129,8 @@ class Api:
     def _rollout(self, snapshot: Snapshot, key: TrajectoryKey, rest: list[str], query: Query) -> dict[str, Any]:
         match rest:
             case []:
-                shown = show_rollout(snapshot, key, self.tokenizer, self.spans)
                 came_from = read_address(query.get("list", ""))
+                shown = show_rollout(snapshot, key, asked_options(came_from), self.tokenizer, self.spans)
                 return shown | neighbors(snapshot, snapshot.row_of(key), came_from)
             case ["tokens"]:
                 return show_tokens(snapshot, key, _first(query), PlanOptions.read(query), self.tokenizer)
@@ -278,8 +275,9 @@ def _listed(snapshot: Snapshot, rest: list[str], query: Query) -> dict[str, Any]
     match rest:
         case []:
             return list_page(snapshot, query)
-        case ["saved"]:
-            return list_selection(snapshot, query)
+        case ["ids"]:
+            records = snapshot.outlines.records(list_rows(snapshot, query))
+            return {"lines": [record["rollout_id"] for record in records]}
         case ["texts"]:
             return list_texts(snapshot, query)
         case _:

@@ -70,7 +70,7 @@ def test_a_model_is_chosen_and_each_reason_says_what_helps(visit):
     part.get_by_role("link").click()
     visit.settle()
     assert visit.page.locator(".rows-body [role=row]").count() == SAMPLED
-    visit.open("#/plan?length=drop&models=*")
+    visit.open("#/?options=open&plan=length%3Ddrop%26models%3D*")
     visit.until(HAS_PART, "cut at max_tokens")
     assert "cut at max_tokens" in reasons(visit)
 

@@ -40,7 +40,7 @@ export interface Series {
 
 export interface Task {
   name: string;
-  kind: "never" | "forgotten" | "learning" | "solved";
+  kind: "never" | "forgotten" | "failing" | "learning" | "solved";
   /** Column, mean reward, rollouts, whether nothing of it teaches, and its group where it is one. */
   cells: [number, number, number, boolean, string | null][];
 }
@@ -249,14 +249,4 @@ export interface Verification {
 /** Of a file that holds a part of the data there are no sources. */
 export interface Verifications extends Answer {
   sources: { name: string; verification: Verification | null }[];
-}
-
-export interface Words {
-  kind: "same" | "left" | "right";
-  text: string;
-}
-
-export interface Pair extends Answer {
-  rows: [Row, Row];
-  lines: (Line & { words: Words[] })[];
 }

@@ -168,17 +168,6 @@ export function WentWrong({ row }: { row: Row }) {
   );
 }
 
-export function Status({ row }: { row: Row }) {
-  const bad = row.status === "error";
-  if (row.running) return <span class="running">● running</span>;
-  return (
-    <span class={bad ? "status bad" : "status"}>
-      {bad ? "✕ " : row.status === "ok" ? "" : "◌ "}
-      <Inline text={row.status} />
-    </span>
-  );
-}
-
 /** Whether it trains, or why not; the short form leaves out what every reason of an incomplete one begins with. */
 export function Verdict({ row, short = false }: { row: Row; short?: boolean }) {
   if (row.judged === false) return <Unknown why="the rollouts are still being judged" />;

@@ -6,8 +6,6 @@ import { COLUMNS, chooseColumns, chosenColumns } from "./columns";
 import { Save } from "./save";
 import { RowTable } from "./table";
 
-const MOST_KEYS = 3;
-
 /** The rollouts that the filters leave, in place of the charts. */
 export function RunList({ route, info }: { route: Route; info: Info | null }) {
   const sources = info?.sources.length ?? 1;
@@ -19,21 +17,10 @@ export function RunList({ route, info }: { route: Route; info: Info | null }) {
   const sort = query.get("sort") ?? "";
   const order = query.get("order") ?? "asc";
   const asked = queryText({ ...chosenBy(query), sort, order: sort && order });
-  const onSort = (column: string, isFurther: boolean) => {
-    // First the largest, then the smallest, then without it. With Shift the column decides where others are equal.
-    const keys = sort === "" ? [] : sort.split(",").map((name, at) => ({ name, order: order.split(",")[at] ?? "asc" }));
-    const now = keys.find(({ name }) => name === column)?.order;
-    const next = now === undefined ? "desc" : now === "desc" ? "asc" : null;
-    const changed = next === null ? [] : [{ name: column, order: next }];
-    const sorted = !isFurther
-      ? changed
-      : now === undefined
-        ? [...keys, ...changed].slice(-MOST_KEYS)
-        : keys.flatMap((key) => (key.name === column ? changed : [key]));
-    change({
-      sort: sorted.map(({ name }) => name).join(",") || null,
-      order: sorted.map((key) => key.order).join(",") || null,
-    });
+  // First the largest, then the smallest, then without it.
+  const onSort = (column: string) => {
+    const next = column !== sort ? "desc" : order === "desc" ? "asc" : null;
+    change({ sort: next && column, order: next });
   };
   return (
     <>

@@ -20,13 +20,12 @@ interface Props {
   at: number;
   sort: string;
   order: string;
-  onSort: (sort: string, isFurther: boolean) => void;
+  onSort: (sort: string) => void;
   onAt: (index: number) => void;
 }
 
 export function RowTable({ query, columns, at, sort, order, onSort, onAt }: Props) {
-  const [sorts, orders] = [sort.split(","), order.split(",")];
-  const orderOf = (name: string | undefined) => (sort && name ? (orders[sorts.indexOf(name)] ?? null) : null);
+  const orderOf = (name: string | undefined) => (name !== undefined && name === sort ? order : "");
   const scroller = useRef<HTMLDivElement>(null);
   const height = useRowHeight();
   const [top, setTop] = useState(0);
@@ -104,21 +103,14 @@ export function RowTable({ query, columns, at, sort, order, onSort, onAt }: Prop
                 <div
                   role="columnheader"
                   class={`cell cell-${column.id}${column.number ? " num" : ""}`}
-                  aria-sort={ARIA[orderOf(column.sort) ?? ""]}
+                  aria-sort={ARIA[orderOf(column.sort)]}
                 >
                   {column.sort === undefined ? (
                     column.title
                   ) : (
-                    <button
-                      class="sort"
-                      title="With Shift: sort equal ones by it"
-                      onClick={(event) => onSort(column.sort ?? "", event.shiftKey)}
-                    >
+                    <button class="sort" onClick={() => onSort(column.sort ?? "")}>
                       {column.title}
-                      <span aria-hidden="true">
-                        {SIGNS[orderOf(column.sort) ?? ""]}
-                        {sorts.length > 1 && orderOf(column.sort) !== null && sorts.indexOf(column.sort ?? "") + 1}
-                      </span>
+                      <span aria-hidden="true">{SIGNS[orderOf(column.sort)]}</span>
                     </button>
                   )}
                 </div>

@@ -24,8 +24,10 @@ export function RunPage({ route, info }: { route: Route; info: Info | null }) {
   const { query } = route;
   const chosen = chosenBy(query);
   const { group } = chosen;
-  // A file that holds a part of a group has it in its list alone.
-  const isList = route.parts[0] === "t" || (group !== undefined && !isAnswered(`/api/groups/${group}`));
+  // A file has the numbers of all its rollouts alone: with a filter it shows the list.
+  const isPart = isExported && Object.keys(chosen).length > 0;
+  const isGroup = group !== undefined && Object.keys(chosen).every((name) => name === "group" || name === "plan");
+  const isList = route.parts[0] === "t" || (isPart && !(isGroup && isAnswered(`/api/groups/${group}`)));
   const { answer, error } = useAnswer<Run>(apiPath("run", chosen), (run) => run.judged || run.problem !== null, true);
   const change = (changes: Query) => go(withQuery(route, { at: null, ...changes }), { replace: true });
   const add = (changes: Query) => go(withQuery(route, { at: null, ...changes }));
@@ -40,8 +42,14 @@ export function RunPage({ route, info }: { route: Route; info: Info | null }) {
       {answer && (
         <>
           {info?.chosen && <ChosenNote chosen={info.chosen} />}
-          <ToChoose run={answer} chosen={chosen} />
-          <Answers run={answer} chosen={chosen} />
+          {isPart ? (
+            <p class="quiet">The numbers of a file are of all its rollouts. This is a part of its list.</p>
+          ) : (
+            <>
+              <ToChoose run={answer} chosen={chosen} />
+              <Answers run={answer} chosen={chosen} />
+            </>
+          )}
         </>
       )}
       {isList ? (

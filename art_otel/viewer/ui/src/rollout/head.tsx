@@ -28,7 +28,7 @@ export function Head({ rollout, info, address, other }: Props) {
         <h1 title={visible(row.rolloutId)}>
           <Inline text={row.name ?? row.rolloutId} />
         </h1>
-        <span class="num sum" title="The reward, the mean of the group, and the advantage of the default options">
+        <span class="num sum" title="The reward, the mean of its group, and the advantage">
           {row.reward === null ? <span class="quiet">no reward</span> : <b>{decimal(row.reward)}</b>}
           {baseline !== null && advantage !== null && (
             <>

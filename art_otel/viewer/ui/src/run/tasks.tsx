@@ -9,9 +9,12 @@ import { columnsOf, useWidth } from "./use_width";
 const KINDS: Record<Task["kind"], string> = {
   never: "never solved",
   forgotten: "forgotten",
+  failing: "not learned",
   learning: "learning",
   solved: "solved from the start",
 };
+/** Of one step alone nothing is learned or forgotten. */
+const ALONE: Partial<typeof KINDS> = { failing: "fails mostly", learning: "solved at times", solved: "solved" };
 const ROW = 15;
 
 /** Tasks over steps: the color is the mean reward, pale where all rewards are equal. */
@@ -64,7 +67,7 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
             return (
               <>
                 <h3>
-                  {each === "learning" && labels.length === 1 ? "solved at times" : KINDS[each]} · {counted(counts[each], "task")}
+                  {(labels.length === 1 && ALONE[each]) || KINDS[each]} · {counted(counts[each], "task")}
                 </h3>
                 <svg width={width} height={rows.length * ROW}>
                   {rows.map((task, row) => (
