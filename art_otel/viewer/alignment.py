@@ -40,13 +40,15 @@ class SaidMessage(NamedTuple):
 def messages_of(trajectory: Trajectory) -> list[SaidMessage]:
     """The messages of the root agent in the order in which they came, over compactions and retries.
 
-    The root agent is who asked first; a thread in which nothing is the policy's is nobody's where there is another.
+    The root agent is who asked first of what is known; a thread in which nothing is the policy's is nobody's where
+    there is another.
     """
     threads, calls = find_threads(trajectory), trajectory.calls
     own = [thread for thread in threads if any(calls[call].marked_untrained is None for call in thread.calls)]
     if not threads:
         return []
-    of_agent = set((own or threads)[0].calls)
+    is_known = [any(calls[call].prompt_node is not None for call in thread.calls) for thread in own or threads]
+    of_agent = set((own or threads)[is_known.index(True) if True in is_known else 0].calls)
     nodes: dict[int, MessageNode] = {}
     for call in sorted(of_agent):
         sampled = [turn.message_node for turn in trajectory.turns if turn.call == call]

@@ -60,7 +60,7 @@ def _advantage(
     if options.compares_groups:
         return None, f"{options.advantage} compares groups with each other; {_ELSEWHERE}"
     comparison = compare(snapshot, rows[0], options)
-    plan = options.batches(comparison.compared).plan()
+    plan = comparison.plan
     units = [plan.turn_rewards(number) for number in order]
     skipped = {place: plan.skipped[number] for place, number in enumerate(order) if number in plan.skipped}
     rewards = [turns[0].reward if turns else None for turns in units]

@@ -310,7 +310,9 @@ def _histogram(rewards: NDArray[np.float64]) -> dict[str, Any]:
     sizes = {"known": len(values), "unknown": len(rewards) - len(values)}
     if not len(values):
         return {**sizes, "bins": []}
-    counts, edges = np.histogram(values, bins=_BINS if values.min() < values.max() else 1)
+    if values.min() == values.max():
+        return {**sizes, "bins": [{"from": float(values[0]), "to": float(values[0]), "count": len(values)}]}
+    counts, edges = np.histogram(values, bins=_BINS)
     bins = zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
     return {**sizes, "bins": [{"from": low, "to": high, "count": count} for low, high, count in bins]}
 

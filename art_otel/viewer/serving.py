@@ -10,7 +10,6 @@ each names the generation that all of it is of, and none a path of this machine.
 """
 
 import asyncio
-import math
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -32,7 +31,6 @@ from art_otel.version import __version__
 from art_otel.viewer.addresses import (
     NotFoundError,
     ReplacedError,
-    TrajectoryKey,
     decode_group_key,
     decode_trajectory_key,
 )
@@ -40,7 +38,7 @@ from art_otel.viewer.group import show_group
 from art_otel.viewer.judging import DEFAULTS, PlanOptions, described_options
 from art_otel.viewer.labels import LABELS_NAME, Change
 from art_otel.viewer.listing import asked_options, list_page, list_rows, list_texts, neighbors, read_address
-from art_otel.viewer.rollout import RecordedSpans, raw_rollout, show_rollout, show_rows
+from art_otel.viewer.rollout import RecordedSpans, group_neighbors, raw_rollout, show_rollout, show_rows
 from art_otel.viewer.run import choices_of, read_first, show_metrics, show_plan, show_run
 from art_otel.viewer.snapshot import Snapshot, ViewedData
 from art_otel.viewer.tokens import Tokenizer, show_tokens
@@ -116,7 +114,7 @@ class Api:
             case ["trajectories", *rest]:
                 return _listed(snapshot, rest, query)
             case ["rollouts", key, *rest]:
-                return self._rollout(snapshot, decode_trajectory_key(key), rest, query)
+                return self._rollout(snapshot, snapshot.row_of(decode_trajectory_key(key)), rest, query)
             case ["groups", key]:
                 return show_group(snapshot, decode_group_key(key), PlanOptions.read(query))
             case ["plan"]:
@@ -126,16 +124,21 @@ class Api:
             case _:
                 raise NotFoundError("there is nothing at this address")
 
-    def _rollout(self, snapshot: Snapshot, key: TrajectoryKey, rest: list[str], query: Query) -> dict[str, Any]:
+    def _rollout(self, snapshot: Snapshot, row: int, rest: list[str], query: Query) -> dict[str, Any]:
         match rest:
             case []:
                 came_from = read_address(query.get("list", ""))
-                shown = show_rollout(snapshot, key, asked_options(came_from), self.tokenizer, self.spans)
-                return shown | neighbors(snapshot, snapshot.row_of(key), came_from)
+                options = asked_options(came_from)
+                return {
+                    "row": show_rows(snapshot, [row], options)[0],
+                    **show_rollout(snapshot, row, options or DEFAULTS, self.tokenizer, self.spans),
+                    **group_neighbors(snapshot, row),
+                    **neighbors(snapshot, row, came_from),
+                }
             case ["tokens"]:
-                return show_tokens(snapshot, key, _first(query), PlanOptions.read(query), self.tokenizer)
+                return show_tokens(snapshot, row, _first(query), PlanOptions.read(query), self.tokenizer)
             case ["raw"]:
-                return raw_rollout(snapshot, key, query.get("part"))
+                return raw_rollout(snapshot, row, query.get("part"))
             case _:
                 raise NotFoundError("there is nothing at this address")
 
@@ -297,18 +300,24 @@ def to_json(answer: Mapping[str, Any]) -> bytes:
 
 
 def _plain(value: object) -> object:
+    """The value as a browser reads it: no half characters, and integers that a float cannot hold as texts."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, bool) or value is None:
+    if value is None or isinstance(value, bool | float):  # what is not finite becomes null by itself
         return value
     if isinstance(value, int):
         return value if abs(value) <= _EXACT else str(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {_plain(key): _plain(item) for key, item in cast(Mapping[str, object], value).items()}
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in cast(dict[object, object], value).items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in cast(list[object], value)]
+        items = cast(list[Any], value)
+        kinds = set(map(type, items))
+        # Most of an answer are lists of token ids and their numbers.
+        if kinds <= {float, bool, type(None)} or (kinds == {int} and min(items) >= -_EXACT and max(items) <= _EXACT):
+            return items
+        return [_plain(item) for item in items]
+    if isinstance(value, Mapping):
+        return _plain(dict(cast(Mapping[str, object], value)))
     return msgspec.to_builtins(value)
 
 

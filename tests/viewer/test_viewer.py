@@ -424,7 +424,8 @@ def test_the_answers_are_said_as_text_and_as_json(tmp_path, capsys):
     assert main(["view", str(tmp_path), "--say"]) == 0
     text = capsys.readouterr().out
     for line in (
-        "4 rollouts", "Did it learn?       0.00 → 0.50", "0 never solved, 0 forgotten, 0 not learned of 1", "50 % have advantage 0",
+        "4 rollouts", "Did it learn?       0.00 → 0.50", "0 never solved, 0 forgotten, 0 not learned of 1",
+        "50 % have advantage 0",
         "step 1, reward 0: lowest advantage  #/r/task-1-0?t=0",
     ):  # fmt: skip
         assert line in text

@@ -135,7 +135,7 @@ function Said({ text, end = false }: { text: string | null | undefined; end?: bo
   // Of an answer its end says most: what does not fit is cut at its start.
   return (
     <span class={end ? "said end" : "said"} title={visible(text)}>
-      <Inline text={text} />
+      <Inline text={text || "(empty)"} />
     </span>
   );
 }

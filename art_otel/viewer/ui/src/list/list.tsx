@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Info } from "../api/types";
 import { go, queryText, withQuery, type Query, type Route } from "../route";
-import { chosenBy } from "../run/filters";
+import { chosenBy, noRollout } from "../run/filters";
 import { COLUMNS, chooseColumns, chosenColumns } from "./columns";
 import { Save } from "./save";
 import { RowTable } from "./table";
@@ -50,6 +50,7 @@ export function RunList({ route, info }: { route: Route; info: Info | null }) {
       <RowTable
         query={asked}
         columns={columns}
+        empty={noRollout(Object.keys(chosenBy(query, [])).length === 0)}
         at={Number(query.get("at") ?? 0) || 0}
         sort={sort}
         order={order}

@@ -17,6 +17,8 @@ const SIGNS: Record<string, string> = { asc: " ↑", desc: " ↓" };
 interface Props {
   query: string;
   columns: Column[];
+  /** What is said where there is no row. */
+  empty: string;
   at: number;
   sort: string;
   order: string;
@@ -24,7 +26,7 @@ interface Props {
   onAt: (index: number) => void;
 }
 
-export function RowTable({ query, columns, at, sort, order, onSort, onAt }: Props) {
+export function RowTable({ query, columns, empty, at, sort, order, onSort, onAt }: Props) {
   const orderOf = (name: string | undefined) => (name !== undefined && name === sort ? order : "");
   const scroller = useRef<HTMLDivElement>(null);
   const height = useRowHeight();
@@ -153,7 +155,7 @@ export function RowTable({ query, columns, at, sort, order, onSort, onAt }: Prop
             })}
           </div>
         </div>
-        {rows.total === 0 && <p class="notice">No rollout matches. Remove a filter above to see more.</p>}
+        {rows.total === 0 && <p class="notice">{empty}</p>}
       </div>
     </>
   );
@@ -166,5 +168,5 @@ function useRowHeight(): number {
     narrow.addEventListener("change", changed);
     return () => narrow.removeEventListener("change", changed);
   }, []);
-  return small ? 104 : 34;
+  return small ? 122 : 34;
 }

@@ -8,7 +8,7 @@ import { Answers } from "../run/answers";
 import { Account } from "../run/account";
 import { Bar } from "../run/bar";
 import { ChosenNote } from "../run/chosen";
-import { apiPath, chosenBy } from "../run/filters";
+import { apiPath, chosenBy, noRollout } from "../run/filters";
 import { GroupSection } from "../run/group";
 import { Histogram } from "../run/histogram";
 import { Metrics } from "../run/metrics";
@@ -18,6 +18,8 @@ import { Tasks } from "../run/tasks";
 import { ToChoose, Trains } from "../run/trains";
 import { Failure, Loading } from "../text/unknown";
 import { Inline } from "../text/visible";
+
+const FEW_TASKS = 12;
 
 /** The first page: one bar of filters, four answers, and below them charts, a group, or the list. */
 export function RunPage({ route, info }: { route: Route; info: Info | null }) {
@@ -74,9 +76,11 @@ interface ChartsProps {
 function Charts({ run, route, info, add, change }: ChartsProps) {
   const chosen = chosenBy(route.query);
   const { axis } = run;
+  // Beside a few tasks there is no room.
+  const isShort = run.matching > 0 && run.tasks.shown.length <= FEW_TASKS;
   return (
     <>
-      {run.matching === 0 && <p class="notice">{run.total === 0 ? "There is no rollout yet." : "No rollout matches. Remove a filter above to see more."}</p>}
+      {run.matching === 0 && <p class="notice">{noRollout(run.total === 0)}</p>}
       <div class="charts">
         <div>
           {axis.labels.length > 1 ? (
@@ -103,8 +107,9 @@ function Charts({ run, route, info, add, change }: ChartsProps) {
               change(plan === "open" || plan === "closed" ? { options: plan === "open" ? plan : null } : { plan })
             }
           />
-          {run.matching > 0 && <ReadFirst chosen={chosen} />}
+          {!isShort && run.matching > 0 && <ReadFirst chosen={chosen} />}
         </div>
+        {isShort && <ReadFirst chosen={chosen} />}
       </div>
       <footer class="foot">
         {run.repeated > 0 && (

@@ -6,7 +6,7 @@ import { hashOf, type Query } from "../route";
 import { Value } from "../text/unknown";
 import { Block, Inline, visible } from "../text/visible";
 import { Labels } from "./labels";
-import { rowsOf } from "./outline";
+import { rowsOf, signOf } from "./outline";
 import { RewardNote } from "./reward";
 import type { Rollout } from "./types";
 
@@ -42,7 +42,7 @@ export function Head({ rollout, info, address, other }: Props) {
         <Verdict row={row} short />
         {wrong && (
           <a class="status bad wrong" href={address(wrong.to)} title={visible(wrong.says)}>
-            ✕ <Inline text={wrong.says} />
+            {signOf(wrong.says)} <Inline text={wrong.says} />
           </a>
         )}
         <span class="steps">

@@ -57,7 +57,7 @@ function Learned({ run, chosen }: { run: Run; chosen: Choice }) {
       {main === undefined || from === null ? (
         "no rollout has a reward"
       ) : to === null ? (
-        `mean reward${labels.length > 1 ? ` of one ${unit}` : "; no steps were recorded"}`
+        `mean reward${labels.length > 0 ? ` of one ${unit}` : "; no steps were recorded"}`
       ) : (
         <>
           mean reward, first and last {main.columns === 1 ? unit : `${main.columns} ${unit}s`} of {count(labels.length)}
@@ -75,11 +75,11 @@ function Learned({ run, chosen }: { run: Run; chosen: Choice }) {
 
 function Tasks({ run }: { run: Run }) {
   const { total, counts, shown } = run.tasks;
-  const isAlone = run.axis.labels.length < 2;
+  const isAlone = (run.learned[0]?.last ?? null) === null;
   const parts: [number, string][] = [
     [counts.never, "never solved"],
     [counts.forgotten, "forgotten"],
-    [counts.failing, isAlone ? "mostly fail" : "not learned"],
+    [counts.failing, !isAlone ? "not learned" : counts.failing === 1 ? "mostly fails" : "mostly fail"],
   ];
   const failing = parts.filter(([number]) => number > 0);
   const names = shown.filter(({ kind }) => kind === "never" || kind === "forgotten" || kind === "failing");
