@@ -38,7 +38,7 @@ def list_page(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
     page = _page(rows, query)
     return {
         "total": len(rows),
-        "offset": _number(query, "offset", 0),
+        "offset": read_number(query, "offset", 0),
         "rows": show_rows(snapshot, page, asked_options(query)),
     }
 
@@ -50,12 +50,12 @@ def list_texts(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _page(rows: NDArray[np.int64], query: Mapping[str, str]) -> NDArray[np.int64]:
-    offset, limit = _number(query, "offset", 0), min(_number(query, "limit", MOST_ROWS), MOST_ROWS)
+    offset, limit = read_number(query, "offset", 0), min(read_number(query, "limit", MOST_ROWS), MOST_ROWS)
     return rows[offset : offset + limit]
 
 
 def neighbors(snapshot: Snapshot, row: int, query: Mapping[str, str]) -> dict[str, Any]:
-    """The rollouts before and after one in the list that one came from, its place there, and how many there are.
+    """The rollouts before and after one in the list that one came from, and how many there are.
 
     Where it is not in the list any more, those of all rollouts.
     """
@@ -63,12 +63,11 @@ def neighbors(snapshot: Snapshot, row: int, query: Mapping[str, str]) -> dict[st
     if row not in rows:
         rows = list_rows(snapshot, {})
     place = int(np.flatnonzero(rows == row)[0])
-    beside = {"previous": place - 1, "next": place + 1}
     (before, after) = (
         encode_key(TrajectoryKey.of(snapshot.outlines.records([rows[at]])[0])) if 0 <= at < len(rows) else None
-        for at in beside.values()
+        for at in (place - 1, place + 1)
     )
-    return {"previous": before, "next": after, "place": place, "listed": len(rows)}
+    return {"previous": before, "next": after, "listed": len(rows)}
 
 
 def list_rows(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.int64]:
@@ -145,7 +144,7 @@ def _in_steps(snapshot: Snapshot, text: str) -> NDArray[np.bool_]:
     """Mark the rows of a step, or of steps from the first to the last: `10-19`. Shape: (rows,)."""
     first, _, last = text.partition("-")
     query, steps = {"step": first, "last": last or first}, snapshot.outlines.steps
-    low, high = _number(query, "step", 0), _number(query, "last", 0)
+    low, high = read_number(query, "step", 0), read_number(query, "last", 0)
     return np.array([*(low <= step <= high for step in steps.names), False], np.bool_)[steps.codes]
 
 
@@ -246,7 +245,8 @@ def asked_options(query: Mapping[str, str]) -> PlanOptions | None:
     return PlanOptions.read(dict(parse_qsl(query["plan"]))) if query.get("plan") else None
 
 
-def _number(query: Mapping[str, str], name: str, default: int) -> int:
+def read_number(query: Mapping[str, str], name: str, default: int) -> int:
+    """A whole number of a query. Raises UsageError."""
     text = query.get(name) or str(default)
     if not text.isdecimal() or len(text) > 18:
         raise UsageError(f"{name}={text!r:.50}: is no number")

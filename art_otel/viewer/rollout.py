@@ -18,7 +18,7 @@ from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Span
 from art_otel.trajectories import Reward, Trajectory, trajectory_json
 from art_otel.viewer.addresses import NotFoundError, TrajectoryKey, encode_key, group_key_of
-from art_otel.viewer.comparison import Comparison, compare, members_of
+from art_otel.viewer.comparison import Comparison, compare
 from art_otel.viewer.judging import Judgement, PlanOptions
 from art_otel.viewer.labels import Labeled
 from art_otel.viewer.snapshot import Snapshot
@@ -203,21 +203,6 @@ def show_reward(trajectory: Trajectory, reward: Reward) -> dict[str, Any]:
         "target": target,
         "source": reward.source,
     }
-
-
-def group_neighbors(snapshot: Snapshot, row: int) -> dict[str, str | None]:
-    """The trajectories before and after it in its group."""
-    members = members_of(snapshot, row)
-    position = members.index(row)
-    return {
-        "groupPrevious": _key(snapshot, members[position - 1]) if position else None,
-        "groupNext": _key(snapshot, members[position + 1]) if position + 1 < len(members) else None,
-    }
-
-
-def _key(snapshot: Snapshot, row: int | np.int64) -> str:
-    (record,) = snapshot.outlines.records([int(row)])
-    return encode_key(TrajectoryKey.of(record))
 
 
 def nested_spans(spans: Sequence[Span], trajectory: Trajectory) -> list[dict[str, Any]]:

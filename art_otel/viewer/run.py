@@ -356,14 +356,10 @@ def _account(snapshot: Snapshot) -> dict[str, Any] | None:
         raw: Any = msgspec.json.decode(storage.read(storage.join(folder, REPORT_NAME)))
     except (StorageError, OSError, msgspec.DecodeError):
         return None
-    if not isinstance(raw, dict) or "spans" not in raw or "calls" not in raw:
+    spans = raw.get("spans") if isinstance(raw, dict) else None
+    if not isinstance(spans, dict):
         return None
-    spans, calls = raw["spans"], raw["calls"]
-    return {
-        **{name: spans.get(name, 0) for name in ("read", "used", "duplicate")},
-        **{name: spans.get(name, {}) for name in ("ignored", "quarantined")},
-        "calls": {name: calls.get(name, 0) for name in ("total", "completed", "failed")},
-    }
+    return {"read": spans.get("read", 0), "quarantined": sum(spans.get("quarantined", {}).values())}
 
 
 def show_plan(snapshot: Snapshot, options: PlanOptions) -> dict[str, Any]:

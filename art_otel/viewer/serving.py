@@ -37,8 +37,16 @@ from art_otel.viewer.addresses import (
 from art_otel.viewer.group import show_group
 from art_otel.viewer.judging import DEFAULTS, PlanOptions, described_options
 from art_otel.viewer.labels import LABELS_NAME, Change
-from art_otel.viewer.listing import asked_options, list_page, list_rows, list_texts, neighbors, read_address
-from art_otel.viewer.rollout import RecordedSpans, group_neighbors, raw_rollout, show_rollout, show_rows
+from art_otel.viewer.listing import (
+    asked_options,
+    list_page,
+    list_rows,
+    list_texts,
+    neighbors,
+    read_address,
+    read_number,
+)
+from art_otel.viewer.rollout import RecordedSpans, raw_rollout, show_rollout, show_rows
 from art_otel.viewer.run import choices_of, read_first, show_metrics, show_plan, show_run
 from art_otel.viewer.snapshot import Snapshot, ViewedData
 from art_otel.viewer.tokens import Tokenizer, show_tokens
@@ -129,14 +137,20 @@ class Api:
             case []:
                 came_from = read_address(query.get("list", ""))
                 options = asked_options(came_from)
+                (shown,) = show_rows(snapshot, [row], options)
+                group = {"group": shown["groupKey"], "sort": "reward", "order": "desc"}
+                beside = neighbors(snapshot, row, group) if shown["groupKey"] else {}
                 return {
-                    "row": show_rows(snapshot, [row], options)[0],
+                    "row": shown,
                     **show_rollout(snapshot, row, options or DEFAULTS, self.tokenizer, self.spans),
-                    **group_neighbors(snapshot, row),
                     **neighbors(snapshot, row, came_from),
+                    "groupPrevious": beside.get("previous"),
+                    "groupNext": beside.get("next"),
                 }
             case ["tokens"]:
-                return show_tokens(snapshot, row, _first(query), PlanOptions.read(query), self.tokenizer)
+                return show_tokens(
+                    snapshot, row, read_number(query, "first", 0), PlanOptions.read(query), self.tokenizer
+                )
             case ["raw"]:
                 return raw_rollout(snapshot, row, query.get("part"))
             case _:
@@ -285,13 +299,6 @@ def _listed(snapshot: Snapshot, rest: list[str], query: Query) -> dict[str, Any]
             return list_texts(snapshot, query)
         case _:
             raise NotFoundError("there is nothing at this address")
-
-
-def _first(query: Query) -> int:
-    text = query.get("first") or "0"
-    if not text.isdecimal() or len(text) > 9:
-        raise UsageError(f"first={text!r:.50}: is no number")
-    return int(text)
 
 
 def to_json(answer: Mapping[str, Any]) -> bytes:

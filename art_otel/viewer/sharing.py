@@ -26,7 +26,7 @@ from art_otel.viewer.addresses import decode_group_key
 from art_otel.viewer.group import show_group
 from art_otel.viewer.judging import DEFAULTS
 from art_otel.viewer.listing import MOST_ROWS, PLACE, list_rows, read_address
-from art_otel.viewer.rollout import raw_rollout, show_rollout, show_rows
+from art_otel.viewer.rollout import show_rollout, show_rows
 from art_otel.viewer.run import read_first, show_plan, show_run
 from art_otel.viewer.serving import Api, static_file, to_json
 from art_otel.viewer.snapshot import Snapshot, ViewedData
@@ -151,7 +151,6 @@ def _responses(api: Api, snapshot: Snapshot, rows: list[int], chosen: dict[str, 
             path = f"rollouts/{row['key']}"
             told = show_rollout(snapshot, at, DEFAULTS, api.tokenizer, api.spans)
             add(path, {"row": row, **told, **neighbors[row["key"]]})
-            add(f"{path}/raw", raw_rollout(snapshot, at))
             for first in range(0, max(row["turns"], 1), TURNS):
                 add(f"{path}/tokens?first={first}", show_tokens(snapshot, at, first, DEFAULTS, api.tokenizer))
         if group_key is not None:

@@ -21,7 +21,7 @@ def test_the_file_shows_what_the_server_shows(chromium, server, dataset, tmp_pat
         live.open("#/t?q=member-1")
         live.page.wait_for_selector("[data-index='0'] a")
         rollout = live.page.locator("[data-index='0'] a").first.get_attribute("href").partition("?")[0]
-        for view in ("", "?c=advantage&t=0&i=2", "?t=1&why=1", "?seen=1", "?raw=1"):
+        for view in ("", "?c=advantage&t=0&i=2", "?t=1&why=1", "?seen=1"):
             assert shown(live, f"{rollout}{view}") == shown(exported, f"{rollout}{view}"), view
         exported.open("#/t?sort=rollout&order=desc")
         links = exported.page.locator(".rows-body .cell-task a")

@@ -88,7 +88,7 @@ function fromExport({ generation, responses }: Exported, path: string): Answer {
 const texts = new Map<string, string>();
 
 function textOf(responses: Exported["responses"], { key }: Row): string {
-  const text = texts.get(key) ?? textsOf(responses[`/api/rollouts/${key}/raw`]);
+  const text = texts.get(key) ?? textsOf(responses[`/api/rollouts/${key}`]);
   texts.set(key, text);
   return text;
 }

@@ -17,12 +17,12 @@ import { Inline, visible } from "../text/visible";
 /** One rollout: its outline, its story, and why a message or a token of it is trained. */
 export function RolloutPage({ route, info }: { route: Route; info: Info | null }) {
   const { query } = route;
-  const [place = "", key = "", named] = route.parts;
+  const [place = "", key = ""] = route.parts;
   const list = query.get("list");
   const { answer: rollout, error } = useAnswer<Rollout>(`/api/rollouts/${key}${list ? `?${queryText({ list })}` : ""}`);
   // The options under which the list is judged judge the rollout too.
   const plan = new URLSearchParams(list ?? "").get("plan") ?? "";
-  const color: Color = COLORS.find((each) => each === query.get("c")) ?? (named === "tokens" ? "mask" : "off");
+  const color: Color = COLORS.find((each) => each === query.get("c")) ?? "off";
   const kept = { list, c: color === "off" ? null : color };
   const number = (name: string) => (query.has(name) ? Number(query.get(name)) : null);
   const [turn, index, seen] = [number("t"), number("i"), number("seen")];
@@ -109,7 +109,7 @@ export function RolloutPage({ route, info }: { route: Route; info: Info | null }
               </span>
             )}
           </div>
-          {query.has("raw") || named === "raw" ? (
+          {query.has("raw") ? (
             <Raw path={`/api/rollouts/${key}/raw`} calls={rollout.calls} />
           ) : call && seen !== null ? (
             <>

@@ -5,7 +5,6 @@ import { count, counted } from "../format";
 import { RunList } from "../list/list";
 import { go, hashOf, withQuery, type Query, type Route } from "../route";
 import { Answers } from "../run/answers";
-import { Account } from "../run/account";
 import { Bar } from "../run/bar";
 import { ChosenNote } from "../run/chosen";
 import { apiPath, chosenBy, noRollout } from "../run/filters";
@@ -124,7 +123,14 @@ function Charts({ run, route, info, add, change }: ChartsProps) {
             has a group of its own, with the number of the source behind the id.
           </p>
         )}
-        {run.account && <Account account={run.account} />}
+        {run.account && (
+          <p>
+            {counted(run.account.read, "span")} read,{" "}
+            {run.account.quarantined > 0
+              ? `${count(run.account.quarantined)} quarantined: art-otel show says why`
+              : "all accounted for"}
+          </p>
+        )}
         <a href={hashOf(["verify"])}>Verification</a> of recorded logprobs beside the model’s own
       </footer>
     </>

@@ -1,4 +1,5 @@
 import { useState } from "preact/hooks";
+import { isExported } from "../api/fetch_json";
 import type { Info } from "../api/types";
 import { count, decimal, duration, json, signed, time } from "../format";
 import { groupHash, Verdict } from "../list/columns";
@@ -156,7 +157,7 @@ function More({ rollout, info, address }: Omit<Props, "other">) {
             <Block text={json(value)} mono />
           </details>
         ))}
-      <a href={address({ raw: 1 })}>Raw JSON</a>
+      {!isExported && <a href={address({ raw: 1 })}>Raw JSON</a>}
     </>
   );
 }

@@ -24,29 +24,14 @@ interface Props {
 /** The sampled tokens as one bar: what teaches, what has advantage 0, and why the others are not trained. */
 export function Trains({ run, chosen, isOpen, onPlan }: Props) {
   const { trains } = run;
-  const parts: PartProps[] = trains
+  const part = (name: string, tokens: number, rollouts: number, query: Choice, about = {}): PartProps => ({
+    name, tokens, rollouts, query, ...about,
+  });
+  const parts = trains
     ? [
-        {
-          name: "trained with a gradient",
-          tokens: trains.gradient,
-          rollouts: trains.gradientRollouts,
-          query: { trains: "gradient" },
-        },
-        {
-          name: "trained with advantage 0",
-          tokens: trains.flat,
-          rollouts: trains.flatRollouts,
-          query: { trains: "flat" },
-          ...FLAT,
-        },
-        ...trains.parts.map(({ reason, tokens, count: rollouts, means, helps }) => ({
-          name: reason,
-          tokens,
-          rollouts,
-          query: { why: reason },
-          means,
-          helps,
-        })),
+        part("trained with a gradient", trains.gradient, trains.gradientRollouts, { trains: "gradient" }),
+        part("trained with advantage 0", trains.flat, trains.flatRollouts, { trains: "flat" }, FLAT),
+        ...trains.parts.map((one) => part(one.reason, one.tokens, one.count, { why: one.reason }, one)),
       ]
     : [];
   return (
