@@ -20,17 +20,13 @@ from math import isfinite
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
-from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
 from art_otel.trajectories.trees import MessageNode, path_to
-from art_otel.viewer.addresses import TrajectoryKey
 from art_otel.viewer.conversation import message_text
-from art_otel.viewer.rollout import show_rows
-from art_otel.viewer.snapshot import Snapshot
 from art_otel.viewer.tree import find_threads
 
 _LONGEST: Final = 2_000
-"""Characters of a message that are shown, and words that are compared one by one."""
+"""Characters of a message that are shown."""
 
 
 class SaidMessage(NamedTuple):
@@ -44,13 +40,15 @@ class SaidMessage(NamedTuple):
 def messages_of(trajectory: Trajectory) -> list[SaidMessage]:
     """The messages of the root agent in the order in which they came, over compactions and retries.
 
-    The root agent is who asked first; a thread in which nothing is the policy's is nobody's where there is another.
+    The root agent is who asked first of what is known; a thread in which nothing is the policy's is nobody's where
+    there is another.
     """
     threads, calls = find_threads(trajectory), trajectory.calls
     own = [thread for thread in threads if any(calls[call].marked_untrained is None for call in thread.calls)]
     if not threads:
         return []
-    of_agent = set((own or threads)[0].calls)
+    is_known = [any(calls[call].prompt_node is not None for call in thread.calls) for thread in own or threads]
+    of_agent = set((own or threads)[is_known.index(True) if True in is_known else 0].calls)
     nodes: dict[int, MessageNode] = {}
     for call in sorted(of_agent):
         sampled = [turn.message_node for turn in trajectory.turns if turn.call == call]
@@ -97,45 +95,18 @@ def _show(line: Sequence[SaidMessage | None]) -> dict[str, Any]:
 
 
 def parting_line(lines: Sequence[dict[str, Any]], rewards: Sequence[float]) -> int | None:
-    """The first line in which no rollout above the mean reward says what one below says, or else the first difference.
+    """The first line in which no rollout above the mean reward says what one below says; None where there is none.
 
     Decisions are what was sampled: what tools and people say follows from them.
     """
     known = [reward for reward in rewards if isfinite(reward)]
     mean = fmean(known) if known else 0.0
-    first = None
     for number, line in enumerate(lines):
         if line["role"] != "assistant" or line["same"]:
             continue
-        first = number if first is None else first
         said = [(cell["text"], reward) for cell, reward in zip(line["cells"], rewards, strict=True) if cell]
         good, bad = {text for text, reward in said if reward > mean}, {text for text, reward in said if reward < mean}
         # Where everybody says something of their own, nothing parts them.
         if good and bad and not good & bad and len(good) + len(bad) < max(len(said), 3):
             return number
-    return first
-
-
-def compare_rollouts(snapshot: Snapshot, left: TrajectoryKey, right: TrajectoryKey) -> dict[str, Any]:
-    """Two rollouts, line by line, with the words that differ. Raises NotFoundError."""
-    rows = [snapshot.row_of(left), snapshot.row_of(right)]
-    lines = align([messages_of(trajectory) for trajectory in snapshot.read(rows, Wanted(tokens=False))])
-    for line in lines:
-        texts = [cell["text"] if cell else "" for cell in line["cells"]]
-        line["words"] = _difference(*texts)
-    return {"rows": show_rows(snapshot, rows), "lines": lines}
-
-
-def _difference(left: str, right: str) -> list[dict[str, str]]:
-    """Runs of `same`, `left` and `right` words, whose texts of a side make its text."""
-    words = [text.split(" ") for text in (left, right)]
-    runs: list[dict[str, str]] = []
-    old, new = ([f"{word} " for word in side[:-1]] + side[-1:] for side in words)
-    for tag, start, end, other_start, other_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag == "equal":
-            runs.append({"kind": "same", "text": "".join(old[start:end])})
-            continue
-        for kind, text in (("left", old[start:end]), ("right", new[other_start:other_end])):
-            if text:
-                runs.append({"kind": kind, "text": "".join(text)})
-    return runs
+    return None

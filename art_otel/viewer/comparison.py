@@ -6,15 +6,16 @@ those that compare groups with each other are taken from the judgement of the wh
 
 import warnings
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from art_otel.data import Decision
+from art_otel.data import Batches, Decision
 from art_otel.data.decisions import TurnReward, most_common_reason
+from art_otel.data.plan import Plan
 from art_otel.data.sequences import TokenSequence
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
-from art_otel.viewer.addresses import group_key_of
 from art_otel.viewer.judging import Judgement, PlanOptions
 from art_otel.viewer.snapshot import Snapshot
 
@@ -22,6 +23,17 @@ _OUTLINE = Wanted(messages=False, tokens=False)
 _TOKENS = Wanted(messages=False)
 _latest: "tuple[Snapshot, int, PlanOptions, Comparison] | None" = None
 """A reader asks for the tokens of one rollout, some turns after the others."""
+
+_latest_group: "tuple[Snapshot, list[int], PlanOptions, _GroupPlan] | None" = None
+"""An export asks for one member of a group after the other."""
+
+
+class _GroupPlan(NamedTuple):
+    """The trajectories of a group, and what is planned of them."""
+
+    compared: list[Trajectory]
+    batches: Batches
+    plan: Plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,15 +49,13 @@ class Comparison:
     sequences: list[TokenSequence] | None
     members: list[int]
     compared: list[Trajectory]
+    plan: Plan
 
 
 def members_of(snapshot: Snapshot, row: int) -> list[int]:
     """The rows of the group of a row; the row alone where it has none."""
-    outlines = snapshot.outlines
-    (record,) = outlines.records([row])
-    if record["group_id"] is None:
-        return [row]
-    return np.flatnonzero(outlines.in_group(group_key_of(record))).tolist()
+    groups, _ = snapshot.outlines.groups_of_rows
+    return [row] if groups[row] < 0 else np.flatnonzero(groups == groups[row]).tolist()
 
 
 def compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Trajectory | None = None) -> Comparison:
@@ -66,12 +76,7 @@ def _compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Tra
     number = members.index(row)
     if trajectory is None:
         (trajectory,) = snapshot.read([row], _TOKENS)
-    compared = snapshot.read(members, _OUTLINE)
-    compared[number] = trajectory
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the verdicts say it too
-        batches = options.batches(compared)
-        plan = batches.plan()
+    compared, batches, plan = _plan_of(snapshot, members, options, (number, trajectory))
     turn_rewards = plan.turn_rewards(number)
     if options.compares_groups:
         turn_rewards = _with_advantages(turn_rewards, snapshot.judging.wait(options), row)
@@ -87,7 +92,24 @@ def _compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Tra
         sequences=sequences,
         members=members,
         compared=compared,
+        plan=plan,
     )
+
+
+def _plan_of(snapshot: Snapshot, members: list[int], options: PlanOptions, own: tuple[int, Trajectory]) -> _GroupPlan:
+    """Plan a group. Its own member alone has tokens, but where the snapshot holds all: those plans are one."""
+    global _latest_group  # noqa: PLW0603 # see there
+    if _latest_group and _latest_group[0] is snapshot and _latest_group[1:3] == (members, options):
+        return _latest_group[3]
+    compared = snapshot.read(members, _OUTLINE)
+    compared[own[0]] = own[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the verdicts say it too
+        batches = options.batches(compared)
+        planned = _GroupPlan(compared, batches, batches.plan())
+    if snapshot.held.keys() >= set(members):
+        _latest_group = (snapshot, members, options, planned)
+    return planned
 
 
 def _with_advantages(turn_rewards: tuple[TurnReward, ...], judgement: Judgement, row: int) -> tuple[TurnReward, ...]:

@@ -16,7 +16,7 @@ from art_otel.trajectories import GroupKey
 from art_otel.viewer.addresses import NotFoundError
 from art_otel.viewer.alignment import align, messages_of, parting_line
 from art_otel.viewer.comparison import compare
-from art_otel.viewer.judging import PlanOptions
+from art_otel.viewer.judging import DEFAULTS, PlanOptions
 from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.snapshot import Snapshot
 
@@ -41,7 +41,7 @@ def show_group(snapshot: Snapshot, key: GroupKey, options: PlanOptions) -> dict[
     return {
         "groupId": key.group_id,
         "step": key.training_step,
-        "members": show_rows(snapshot, rows),
+        "members": show_rows(snapshot, rows, None if options == DEFAULTS else options),
         "lines": lines,
         "parts": parting_line(lines, rewards[:_MOST_MEMBERS].tolist()),
         "advantage": advantage,
@@ -60,7 +60,7 @@ def _advantage(
     if options.compares_groups:
         return None, f"{options.advantage} compares groups with each other; {_ELSEWHERE}"
     comparison = compare(snapshot, rows[0], options)
-    plan = options.batches(comparison.compared).plan()
+    plan = comparison.plan
     units = [plan.turn_rewards(number) for number in order]
     skipped = {place: plan.skipped[number] for place, number in enumerate(order) if number in plan.skipped}
     rewards = [turns[0].reward if turns else None for turns in units]

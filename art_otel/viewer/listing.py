@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from art_otel.errors import UsageError
-from art_otel.trajectories import trajectory_json
 from art_otel.viewer.addresses import TrajectoryKey, decode_group_key, encode_key
 from art_otel.viewer.judging import DEFAULTS, Judgement, PlanOptions
 from art_otel.viewer.rollout import show_rows
@@ -26,9 +25,6 @@ from art_otel.viewer.snapshot import Snapshot
 from art_otel.viewer.texts import show_texts
 
 MOST_ROWS: Final = 200
-_MOST_KEYS: Final = 3
-_MOST_SAVED: Final = 1_000
-"""Rollouts of a saved selection, which the browser has in memory."""
 
 _SORTS: Final = {"reward": "reward", "started": "started_at", "rollout": "rollout_id", "step": "shown_training_step"}
 PLACE: Final = ("at", "focus")
@@ -42,7 +38,7 @@ def list_page(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
     page = _page(rows, query)
     return {
         "total": len(rows),
-        "offset": _number(query, "offset", 0),
+        "offset": read_number(query, "offset", 0),
         "rows": show_rows(snapshot, page, asked_options(query)),
     }
 
@@ -54,12 +50,12 @@ def list_texts(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _page(rows: NDArray[np.int64], query: Mapping[str, str]) -> NDArray[np.int64]:
-    offset, limit = _number(query, "offset", 0), min(_number(query, "limit", MOST_ROWS), MOST_ROWS)
+    offset, limit = read_number(query, "offset", 0), min(read_number(query, "limit", MOST_ROWS), MOST_ROWS)
     return rows[offset : offset + limit]
 
 
 def neighbors(snapshot: Snapshot, row: int, query: Mapping[str, str]) -> dict[str, Any]:
-    """The rollouts before and after one in the list that one came from, its place there, and how many there are.
+    """The rollouts before and after one in the list that one came from, and how many there are.
 
     Where it is not in the list any more, those of all rollouts.
     """
@@ -67,25 +63,11 @@ def neighbors(snapshot: Snapshot, row: int, query: Mapping[str, str]) -> dict[st
     if row not in rows:
         rows = list_rows(snapshot, {})
     place = int(np.flatnonzero(rows == row)[0])
-    beside = {"previous": place - 1, "next": place + 1}
     (before, after) = (
         encode_key(TrajectoryKey.of(snapshot.outlines.records([rows[at]])[0])) if 0 <= at < len(rows) else None
-        for at in beside.values()
+        for at in (place - 1, place + 1)
     )
-    return {"previous": before, "next": after, "place": place, "listed": len(rows)}
-
-
-def list_selection(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
-    """The ids of all rows that the query asks for, or the first of their rollouts as JSON. Raises UsageError."""
-    rows = list_rows(snapshot, query)
-    match query.get("what"):
-        case "ids":
-            lines = [record["rollout_id"] for record in snapshot.outlines.records(rows)]
-        case "rollouts":
-            lines = [trajectory_json(one) for one in snapshot.read(rows[:_MOST_SAVED].tolist())]
-        case what:
-            raise UsageError(f"what={what!r:.50}: use ids or rollouts")
-    return {"total": len(rows), "lines": lines}
+    return {"previous": before, "next": after, "listed": len(rows)}
 
 
 def list_rows(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.int64]:
@@ -162,7 +144,7 @@ def _in_steps(snapshot: Snapshot, text: str) -> NDArray[np.bool_]:
     """Mark the rows of a step, or of steps from the first to the last: `10-19`. Shape: (rows,)."""
     first, _, last = text.partition("-")
     query, steps = {"step": first, "last": last or first}, snapshot.outlines.steps
-    low, high = _number(query, "step", 0), _number(query, "last", 0)
+    low, high = read_number(query, "step", 0), read_number(query, "last", 0)
     return np.array([*(low <= step <= high for step in steps.names), False], np.bool_)[steps.codes]
 
 
@@ -221,37 +203,23 @@ _FILTERS: Final[Mapping[str, Callable[[Snapshot, Mapping[str, str]], NDArray[np.
 
 
 def _order(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.int64]:
-    """The rows by the first of the keys in `sort`, equal ones by the next; `order` has a direction for each."""
-    sorts, orders = (query.get("sort") or "").split(","), (query.get("order") or "asc").split(",")
-    for order in orders:
-        if order not in ("asc", "desc"):
-            raise UsageError(f"order={order!r:.50}: use asc or desc")
-    if sorts == [""]:
-        return snapshot.outlines.newest if orders[0] == "asc" else snapshot.outlines.newest[::-1]
-    if len(sorts) > _MOST_KEYS:
-        raise UsageError(f"sort={query['sort']!r:.50}: at most {_MOST_KEYS} keys")
-    is_kept = not {"tokens", "advantage"} & set(sorts)  # these depend on the options
-    key = (",".join(sorts), ",".join(orders))
-    if key in snapshot.orders:
-        return snapshot.orders[key]
-    directions = [*orders, *["asc"] * len(sorts)]
-    # Each key is sorted as ranks, for rows without a value come last in both directions.
-    ranks = [_ranks(_sort_values(snapshot, sort, query), order) for sort, order in zip(sorts, directions, strict=False)]
-    result = np.lexsort(ranks[::-1]).astype(np.int64)
-    if is_kept:
-        snapshot.orders[key] = result
-    return result
-
-
-def _ranks(values: pa.Array, order: str) -> NDArray[np.int64]:
-    """The place of each value among the different ones, in this direction; those without one come last."""
-    encoded = values.dictionary_encode()
+    """The rows by the key in `sort`; those without a value come last in both directions."""
+    sort, order = query.get("sort") or "", query.get("order") or "asc"
+    if order not in ("asc", "desc"):
+        raise UsageError(f"order={order!r:.50}: use asc or desc")
+    if not sort:
+        return snapshot.outlines.newest if order == "asc" else snapshot.outlines.newest[::-1]
+    if (sort, order) in snapshot.orders:
+        return snapshot.orders[sort, order]
+    encoded = _sort_values(snapshot, sort, query).dictionary_encode()
     direction = "descending" if order == "desc" else "ascending"
     places = pc.array_sort_indices(encoded.dictionary, order=direction).to_numpy()
-    ranks = np.empty(len(places) + 1, np.int64)
-    ranks[places] = np.arange(len(places))
-    ranks[-1] = len(places)
-    return ranks[pc.fill_null(encoded.indices, len(places)).to_numpy(zero_copy_only=False).astype(np.int64)]
+    ranks = np.append(np.argsort(places), len(places))
+    codes = pc.fill_null(encoded.indices, len(places)).to_numpy(zero_copy_only=False)
+    result = np.argsort(ranks[codes], kind="stable").astype(np.int64)
+    if sort not in ("tokens", "advantage"):  # these depend on the options
+        snapshot.orders[sort, order] = result
+    return result
 
 
 def _sort_values(snapshot: Snapshot, sort: str, query: Mapping[str, str]) -> pa.Array:
@@ -277,7 +245,8 @@ def asked_options(query: Mapping[str, str]) -> PlanOptions | None:
     return PlanOptions.read(dict(parse_qsl(query["plan"]))) if query.get("plan") else None
 
 
-def _number(query: Mapping[str, str], name: str, default: int) -> int:
+def read_number(query: Mapping[str, str], name: str, default: int) -> int:
+    """A whole number of a query. Raises UsageError."""
     text = query.get(name) or str(default)
     if not text.isdecimal() or len(text) > 18:
         raise UsageError(f"{name}={text!r:.50}: is no number")

@@ -18,8 +18,8 @@ from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Span
 from art_otel.trajectories import Reward, Trajectory, trajectory_json
 from art_otel.viewer.addresses import NotFoundError, TrajectoryKey, encode_key, group_key_of
-from art_otel.viewer.comparison import Comparison, compare, members_of
-from art_otel.viewer.judging import DEFAULTS, Judgement, PlanOptions
+from art_otel.viewer.comparison import Comparison, compare
+from art_otel.viewer.judging import Judgement, PlanOptions
 from art_otel.viewer.labels import Labeled
 from art_otel.viewer.snapshot import Snapshot
 from art_otel.viewer.story import begin_of, tell_story
@@ -65,18 +65,14 @@ class RecordedSpans:
 
 
 def show_rollout(
-    snapshot: Snapshot, key: TrajectoryKey, tokenizer: Tokenizer | None, recorded: RecordedSpans | None
+    snapshot: Snapshot, row: int, options: PlanOptions, tokenizer: Tokenizer | None, recorded: RecordedSpans | None
 ) -> dict[str, Any]:
-    """The rollout of this key. Raises NotFoundError, ReplacedError and StoreError."""
-    row = snapshot.row_of(key)
+    """All of a rollout but its row, judged under these options. Raises ReplacedError and StoreError."""
     (trajectory,) = snapshot.read([row])
-    comparison = compare(snapshot, row, DEFAULTS, trajectory)
+    comparison = compare(snapshot, row, options, trajectory)
     verdict = comparison.verdict
     verdicts = verdict.completions or (verdict.skipped,) * len(trajectory.turns)
-    (shown,) = show_rows(snapshot, [row])
     return {
-        "row": shown,
-        **_neighbors(snapshot, row),
         **_compared_with(comparison),
         "error": trajectory.error,
         "parentRolloutId": trajectory.parent_rollout_id,
@@ -92,19 +88,19 @@ def show_rollout(
 
 
 def _compared_with(comparison: Comparison) -> dict[str, float | None]:
-    """The mean reward of the group, and the advantage under the default options; None where there is not just one."""
+    """The mean reward of the group, and the advantage under the options; None where there is not just one."""
     advantages = {one.advantage for one in comparison.turn_rewards if one.reward is not None}
     rewards = [one.reward for one in comparison.compared if one.reward is not None]
     is_one = len(advantages) == 1 and comparison.verdict.skipped is None and len(comparison.compared) > 1
     return {"baseline": fmean(rewards) if is_one else None, "advantage": advantages.pop() if is_one else None}
 
 
-def raw_rollout(snapshot: Snapshot, key: TrajectoryKey, part: str | None = None) -> dict[str, Any]:
+def raw_rollout(snapshot: Snapshot, row: int, part: str | None = None) -> dict[str, Any]:
     """The trajectory as JSON; of `part` that call alone, by its number, or `facts`: all but calls and turns.
 
     Raises NotFoundError for a call that there is not.
     """
-    (trajectory,) = snapshot.read([snapshot.row_of(key)])
+    (trajectory,) = snapshot.read([row])
     if part is None:
         return {"trajectory": trajectory_json(trajectory)}
     if part == "facts":
@@ -207,21 +203,6 @@ def show_reward(trajectory: Trajectory, reward: Reward) -> dict[str, Any]:
         "target": target,
         "source": reward.source,
     }
-
-
-def _neighbors(snapshot: Snapshot, row: int) -> dict[str, str | None]:
-    """The trajectories before and after it in its group."""
-    members = members_of(snapshot, row)
-    position = members.index(row)
-    return {
-        "groupPrevious": _key(snapshot, members[position - 1]) if position else None,
-        "groupNext": _key(snapshot, members[position + 1]) if position + 1 < len(members) else None,
-    }
-
-
-def _key(snapshot: Snapshot, row: int | np.int64) -> str:
-    (record,) = snapshot.outlines.records([int(row)])
-    return encode_key(TrajectoryKey.of(record))
 
 
 def nested_spans(spans: Sequence[Span], trajectory: Trajectory) -> list[dict[str, Any]]:

@@ -310,7 +310,9 @@ def _histogram(rewards: NDArray[np.float64]) -> dict[str, Any]:
     sizes = {"known": len(values), "unknown": len(rewards) - len(values)}
     if not len(values):
         return {**sizes, "bins": []}
-    counts, edges = np.histogram(values, bins=_BINS if values.min() < values.max() else 1)
+    if values.min() == values.max():
+        return {**sizes, "bins": [{"from": float(values[0]), "to": float(values[0]), "count": len(values)}]}
+    counts, edges = np.histogram(values, bins=_BINS)
     bins = zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
     return {**sizes, "bins": [{"from": low, "to": high, "count": count} for low, high, count in bins]}
 
@@ -354,14 +356,10 @@ def _account(snapshot: Snapshot) -> dict[str, Any] | None:
         raw: Any = msgspec.json.decode(storage.read(storage.join(folder, REPORT_NAME)))
     except (StorageError, OSError, msgspec.DecodeError):
         return None
-    if not isinstance(raw, dict) or "spans" not in raw or "calls" not in raw:
+    spans = raw.get("spans") if isinstance(raw, dict) else None
+    if not isinstance(spans, dict):
         return None
-    spans, calls = raw["spans"], raw["calls"]
-    return {
-        **{name: spans.get(name, 0) for name in ("read", "used", "duplicate")},
-        **{name: spans.get(name, {}) for name in ("ignored", "quarantined")},
-        "calls": {name: calls.get(name, 0) for name in ("total", "completed", "failed")},
-    }
+    return {"read": spans.get("read", 0), "quarantined": sum(spans.get("quarantined", {}).values())}
 
 
 def show_plan(snapshot: Snapshot, options: PlanOptions) -> dict[str, Any]:

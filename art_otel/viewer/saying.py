@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from art_otel.viewer.listing import read_address
 from art_otel.viewer.run import read_first, show_run
 from art_otel.viewer.snapshot import Snapshot
+from art_otel.viewer.tasks import FAILING
 
 _MOST_TASKS: Final = 10
 
@@ -30,7 +31,7 @@ def say(snapshot: Snapshot, where: str) -> dict[str, Any]:
         return address_of(query | more)
 
     trains, wrong, tasks = run["trains"], run["wrong"], run["tasks"]
-    failing = [task for task in tasks["shown"] if task["kind"] in ("never", "forgotten")]
+    failing = [task for task in tasks["shown"] if task["kind"] in FAILING]
     return {
         "address": address(),
         "rollouts": run["matching"],
@@ -46,7 +47,7 @@ def say(snapshot: Snapshot, where: str) -> dict[str, Any]:
         "tasks": {
             "total": tasks["total"],
             **tasks["counts"],
-            "failing": [
+            "named": [
                 {
                     "task": task["name"],
                     "kind": task["kind"],
@@ -101,11 +102,12 @@ def as_text(said: Mapping[str, Any]) -> str:
         lines.append(_line("mean reward" if alone else "mean reward of the first and last tenth", *one["addresses"]))
     tasks = said["tasks"]
     lines.append(
-        f"Which tasks fail?   {tasks['never']} never solved, {tasks['forgotten']} forgotten of {tasks['total']}"
+        f"Which tasks fail?   {tasks['never']} never solved, {tasks['forgotten']} forgotten,"
+        f" {tasks['failing']} not learned of {tasks['total']}"
     )
-    lines += [_line(f"{one['kind']}: {one['task']}", one["address"]) for one in tasks["failing"][:_MOST_TASKS]]
-    if len(tasks["failing"]) > _MOST_TASKS:
-        lines.append(_line(f"and {len(tasks['failing']) - _MOST_TASKS} more"))
+    lines += [_line(f"{one['kind']}: {one['task']}", one["address"]) for one in tasks["named"][:_MOST_TASKS]]
+    if len(tasks["named"]) > _MOST_TASKS:
+        lines.append(_line(f"and {len(tasks['named']) - _MOST_TASKS} more"))
     if (trains := said["trains"]) is not None:
         share = f"{_share(trains['gradient'], trains['sampled'])} of {trains['sampled']:,} tokens"
         lines.append(f"What trains?        {share}; {_share(trains['flat'], trains['sampled'])} have advantage 0")

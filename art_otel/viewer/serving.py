@@ -10,7 +10,6 @@ each names the generation that all of it is of, and none a path of this machine.
 """
 
 import asyncio
-import math
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -32,15 +31,21 @@ from art_otel.version import __version__
 from art_otel.viewer.addresses import (
     NotFoundError,
     ReplacedError,
-    TrajectoryKey,
     decode_group_key,
     decode_trajectory_key,
 )
-from art_otel.viewer.alignment import compare_rollouts
 from art_otel.viewer.group import show_group
 from art_otel.viewer.judging import DEFAULTS, PlanOptions, described_options
 from art_otel.viewer.labels import LABELS_NAME, Change
-from art_otel.viewer.listing import list_page, list_selection, list_texts, neighbors, read_address
+from art_otel.viewer.listing import (
+    asked_options,
+    list_page,
+    list_rows,
+    list_texts,
+    neighbors,
+    read_address,
+    read_number,
+)
 from art_otel.viewer.rollout import RecordedSpans, raw_rollout, show_rollout, show_rows
 from art_otel.viewer.run import choices_of, read_first, show_metrics, show_plan, show_run
 from art_otel.viewer.snapshot import Snapshot, ViewedData
@@ -117,11 +122,9 @@ class Api:
             case ["trajectories", *rest]:
                 return _listed(snapshot, rest, query)
             case ["rollouts", key, *rest]:
-                return self._rollout(snapshot, decode_trajectory_key(key), rest, query)
+                return self._rollout(snapshot, snapshot.row_of(decode_trajectory_key(key)), rest, query)
             case ["groups", key]:
                 return show_group(snapshot, decode_group_key(key), PlanOptions.read(query))
-            case ["pair", left, right]:
-                return compare_rollouts(snapshot, decode_trajectory_key(left), decode_trajectory_key(right))
             case ["plan"]:
                 return show_plan(snapshot, PlanOptions.read(query))
             case ["verify"]:
@@ -129,16 +132,27 @@ class Api:
             case _:
                 raise NotFoundError("there is nothing at this address")
 
-    def _rollout(self, snapshot: Snapshot, key: TrajectoryKey, rest: list[str], query: Query) -> dict[str, Any]:
+    def _rollout(self, snapshot: Snapshot, row: int, rest: list[str], query: Query) -> dict[str, Any]:
         match rest:
             case []:
-                shown = show_rollout(snapshot, key, self.tokenizer, self.spans)
                 came_from = read_address(query.get("list", ""))
-                return shown | neighbors(snapshot, snapshot.row_of(key), came_from)
+                options = asked_options(came_from)
+                (shown,) = show_rows(snapshot, [row], options)
+                group = {"group": shown["groupKey"], "sort": "reward", "order": "desc"}
+                beside = neighbors(snapshot, row, group) if shown["groupKey"] else {}
+                return {
+                    "row": shown,
+                    **show_rollout(snapshot, row, options or DEFAULTS, self.tokenizer, self.spans),
+                    **neighbors(snapshot, row, came_from),
+                    "groupPrevious": beside.get("previous"),
+                    "groupNext": beside.get("next"),
+                }
             case ["tokens"]:
-                return show_tokens(snapshot, key, _first(query), PlanOptions.read(query), self.tokenizer)
+                return show_tokens(
+                    snapshot, row, read_number(query, "first", 0), PlanOptions.read(query), self.tokenizer
+                )
             case ["raw"]:
-                return raw_rollout(snapshot, key, query.get("part"))
+                return raw_rollout(snapshot, row, query.get("part"))
             case _:
                 raise NotFoundError("there is nothing at this address")
 
@@ -278,19 +292,13 @@ def _listed(snapshot: Snapshot, rest: list[str], query: Query) -> dict[str, Any]
     match rest:
         case []:
             return list_page(snapshot, query)
-        case ["saved"]:
-            return list_selection(snapshot, query)
+        case ["ids"]:
+            records = snapshot.outlines.records(list_rows(snapshot, query))
+            return {"lines": [record["rollout_id"] for record in records]}
         case ["texts"]:
             return list_texts(snapshot, query)
         case _:
             raise NotFoundError("there is nothing at this address")
-
-
-def _first(query: Query) -> int:
-    text = query.get("first") or "0"
-    if not text.isdecimal() or len(text) > 9:
-        raise UsageError(f"first={text!r:.50}: is no number")
-    return int(text)
 
 
 def to_json(answer: Mapping[str, Any]) -> bytes:
@@ -299,18 +307,24 @@ def to_json(answer: Mapping[str, Any]) -> bytes:
 
 
 def _plain(value: object) -> object:
+    """The value as a browser reads it: no half characters, and integers that a float cannot hold as texts."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, bool) or value is None:
+    if value is None or isinstance(value, bool | float):  # what is not finite becomes null by itself
         return value
     if isinstance(value, int):
         return value if abs(value) <= _EXACT else str(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {_plain(key): _plain(item) for key, item in cast(Mapping[str, object], value).items()}
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in cast(dict[object, object], value).items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in cast(list[object], value)]
+        items = cast(list[Any], value)
+        kinds = set(map(type, items))
+        # Most of an answer are lists of token ids and their numbers.
+        if kinds <= {float, bool, type(None)} or (kinds == {int} and min(items) >= -_EXACT and max(items) <= _EXACT):
+            return items
+        return [_plain(item) for item in items]
+    if isinstance(value, Mapping):
+        return _plain(dict(cast(Mapping[str, object], value)))
     return msgspec.to_builtins(value)
 
 

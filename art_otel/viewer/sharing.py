@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -22,14 +22,16 @@ import numpy as np
 from art_otel.errors import UsageError
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
+from art_otel.viewer.addresses import decode_group_key
+from art_otel.viewer.group import show_group
 from art_otel.viewer.judging import DEFAULTS
 from art_otel.viewer.listing import MOST_ROWS, PLACE, list_rows, read_address
-from art_otel.viewer.rollout import show_rows
+from art_otel.viewer.rollout import show_rollout, show_rows
 from art_otel.viewer.run import read_first, show_plan, show_run
 from art_otel.viewer.serving import Api, static_file, to_json
 from art_otel.viewer.snapshot import Snapshot, ViewedData
 from art_otel.viewer.texts import show_texts
-from art_otel.viewer.tokens import TURNS
+from art_otel.viewer.tokens import TURNS, show_tokens
 
 DATA_ID: Final = "art-otel-data"
 
@@ -142,16 +144,20 @@ def _responses(api: Api, snapshot: Snapshot, rows: list[int], chosen: dict[str, 
     for offset in range(0, max(len(shown), 1), MOST_ROWS):
         page = {"total": len(shown), "offset": offset, "rows": shown[offset : offset + MOST_ROWS]}
         add(f"trajectories?offset={offset}&limit={MOST_ROWS}", page)
-    for key, row in by_key.items():
-        add(f"rollouts/{key}", api.answer(f"rollouts/{key}", {}) | {"row": row} | neighbors[key])
-        add(f"rollouts/{key}/raw", api.answer(f"rollouts/{key}/raw", {}))
-        for first in range(0, max(row["turns"], 1), TURNS):
-            add(f"rollouts/{key}/tokens?first={first}", api.answer(f"rollouts/{key}/tokens", {"first": str(first)}))
-    for key in {row["groupKey"]: None for row in shown if row["groupKey"] is not None}:
-        group = api.answer(f"groups/{key}", {})
-        members = [by_key.get(member["key"]) for member in group["members"]]
-        if None not in members:  # a part of a group would tell of the others
-            add(f"groups/{key}", group | {"members": members})
+    # One group after the other: its members are compared with the same.
+    by_group = sorted(zip(rows, shown, strict=True), key=lambda one: one[1]["groupKey"] or "")
+    for group_key, members in groupby(by_group, key=lambda one: one[1]["groupKey"]):
+        for at, row in members:
+            path = f"rollouts/{row['key']}"
+            told = show_rollout(snapshot, at, DEFAULTS, api.tokenizer, api.spans)
+            add(path, {"row": row, **told, **neighbors[row["key"]]})
+            for first in range(0, max(row["turns"], 1), TURNS):
+                add(f"{path}/tokens?first={first}", show_tokens(snapshot, at, first, DEFAULTS, api.tokenizer))
+        if group_key is not None:
+            group = show_group(snapshot, decode_group_key(group_key), DEFAULTS)
+            those_here = [by_key.get(member["key"]) for member in group["members"]]
+            if None not in those_here:  # a part of a group would tell of the others
+                add(f"groups/{group_key}", group | {"members": those_here})
     return responses
 
 
@@ -175,7 +181,7 @@ def _document(data: bytes) -> str:
     """The page with its script, its styles and the data inside."""
     html, script, style = (static_file(name).decode() for name in ("index.html", "app.js", "app.css"))
     script_tag, style_tag = _tag(html, "<script", "</script>"), _tag(html, "<link", ">")
-    compressed, escaped = b64encode(gzip.compress(data, mtime=0)).decode(), script.replace("</script", r"<\/script")
+    compressed, escaped = b64encode(gzip.compress(data, 6, mtime=0)).decode(), script.replace("</script", r"<\/script")
     parts = (f'<script type="text/plain" id="{DATA_ID}">{compressed}</script>', f"<script>{escaped}</script>")
     html = html.replace("<head>", f'<head><meta http-equiv="content-security-policy" content="{_POLICY}">', 1)
     inlined = html.replace(style_tag, f"<style>{style}</style>").replace(script_tag, "")

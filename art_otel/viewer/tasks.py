@@ -1,10 +1,13 @@
-"""Tasks: how the rewards of each task went over steps: never solved, forgotten, learning or solved.
+"""Tasks: how the rewards of each task went over steps: never solved, forgotten, failing, learning or solved.
 
 Invariant: counts are of all tasks with a reward; of more than 200, those that changed or failed most are shown. Rewards
 are compared as parts of their range, which is 0 to 1 where all are in it.
 
-    never      no step's mean is above 0.05         solved    begins and ends above 0.85
-    forgotten  ends far below a step above 0.5      learning  all others
+    never      no step's mean is above 0.05
+    forgotten  ends far below an earlier step above 0.5
+    failing    ends in the lower half, no better than it began
+    solved     begins and ends above 0.85
+    learning   all others
 """
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
     from art_otel.viewer.run import Axis
     from art_otel.viewer.snapshot import Snapshot
 
-KINDS: Final = ("never", "forgotten", "learning", "solved")
+KINDS: Final = ("never", "forgotten", "failing", "learning", "solved")
+FAILING: Final = KINDS[:3]
 """In the order in which they are shown."""
 
 _SHOWN: Final = 200
@@ -62,13 +66,15 @@ class Kinds(NamedTuple):
         for start, end in zip(starts.tolist(), np.append(starts, len(pairs))[1:].tolist(), strict=True):
             of_task = parts[start:end]  # in the order of the columns
             third = max(1, len(of_task) // 3)
-            begins, ends, best = of_task[:third].mean(), of_task[-third:].mean(), of_task.max()
+            begins, ends, before = of_task[:third].mean(), of_task[-third:].mean(), of_task[:-third].max(initial=0)
             if begins > _SOLVED and ends > _SOLVED:
                 kind = "solved"
-            elif best <= _NEVER:
+            elif of_task.max() <= _NEVER:
                 kind = "never"
-            elif best > _HALF and ends < _HALF and ends < best - _FALL:
+            elif before > _HALF and ends < min(_HALF, before - _FALL):
                 kind = "forgotten"
+            elif ends < _HALF and ends <= begins:
+                kind = "failing"
             else:
                 kind = "learning"
             kinds[of_cells[start]], change[of_cells[start]] = KINDS.index(kind), ends - begins
@@ -87,7 +93,7 @@ def show_tasks(snapshot: "Snapshot", judgement: "Judgement | None", axis: "Axis"
     order = np.flatnonzero(found.kinds >= 0)
     if len(order) > _SHOWN:
         # Failing ones first, then those that changed most.
-        by_need = sorted(order.tolist(), key=lambda task: (found.kinds[task] > 1, -abs(found.change[task])))
+        by_need = sorted(order.tolist(), key=lambda task: (found.kinds[task] >= len(FAILING), -abs(found.change[task])))
         order = np.array(by_need[:_SHOWN_OF_MORE])
     last = dict(zip(found.tasks.tolist(), found.means.tolist(), strict=True))
     shown = sorted(order.tolist(), key=lambda task: (found.kinds[task], last[task], outlines.tasks.names[task]))

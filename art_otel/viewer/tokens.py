@@ -19,7 +19,6 @@ from art_otel.data.option_texts import NONE
 from art_otel.data.sequences import TokenSequence
 from art_otel.errors import UsageError
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, Turn, token_histories
-from art_otel.viewer.addresses import TrajectoryKey
 from art_otel.viewer.comparison import Comparison, compare
 from art_otel.viewer.judging import PlanOptions
 from art_otel.viewer.snapshot import Snapshot
@@ -59,10 +58,10 @@ class Tokenizer:
 
 
 def show_tokens(
-    snapshot: Snapshot, key: TrajectoryKey, first: int, options: PlanOptions, tokenizer: Tokenizer | None
+    snapshot: Snapshot, row: int, first: int, options: PlanOptions, tokenizer: Tokenizer | None
 ) -> dict[str, Any]:
     """The tokens of the turns from `first` on, at most `TURNS`: of each its context that is new, and its completion."""
-    comparison = compare(snapshot, snapshot.row_of(key), options)
+    comparison = compare(snapshot, row, options)
     homes, masks = _homes(comparison)
     if not homes:
         return {"first": first, "turns": [], "scale": _scales({}), "unknown": _NO_IDS}

@@ -29,7 +29,7 @@ def test_a_group_is_exported_alone(data, tmp_path, capsys):
     assert {row["rolloutId"] for row in rows} == {"r0", "r1", "r2", "r3", "drifts"}
     keys = [row["key"] for row in rows]
     for path in (f"/api/rollouts/{key}" for key in keys):
-        assert {path, f"{path}/raw", f"{path}/tokens?first=0"} <= set(responses)
+        assert {path, f"{path}/tokens?first=0"} <= set(responses)
         assert {responses[path][name] for name in ("previous", "next")} <= {None, *keys}
     assert f"/api/groups/{rows[0]['groupKey']}" in responses
     for other in OTHERS:

@@ -123,19 +123,3 @@ def test_labels_need_a_folder(tmp_path: Path, capsys):
     with viewer(tmp_path / "labeled", file, "--labels") as client:
         assert give(client, "kept", label="good").status_code == 200
         assert "not in a dataset folder" in give(client, "lone", label="good").json()["error"]
-
-
-def test_equal_rows_are_sorted_by_the_next_key(tmp_path: Path):
-    told = [
-        talk(f"r{at}", 1, reward=reward, training_step=step)
-        for at, (reward, step) in enumerate([(1.0, 2), (0.0, 1), (1.0, 1), (None, 3), (0.0, None)])
-    ]
-    write_trajectories(told, tmp_path)
-    with viewer(tmp_path) as client:
-
-        def order(**query):
-            return [row["rolloutId"] for row in answer(client, "trajectories", **query)["rows"]]
-
-        assert order(sort="reward,step", order="desc,asc") == ["r2", "r0", "r1", "r4", "r3"]
-        assert order(sort="step,reward", order="desc,desc") == ["r3", "r0", "r2", "r1", "r4"]
-        assert order(sort="reward", order="desc") == ["r0", "r2", "r1", "r4", "r3"]

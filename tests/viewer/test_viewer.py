@@ -138,11 +138,7 @@ def test_the_list_filters_sorts_and_searches(client):
         assert len(rows_of(client, sort=sort, order="desc")) == len(everything)
     texts = answer(client, "trajectories/texts", sort="rollout", limit=2)["rows"]
     assert [one.keys() for one in texts] == [{"asked", "answer", "turn"}] * 2
-    saved = {
-        what: answer(client, "trajectories/saved", what=what, min_reward=2)["lines"] for what in ("ids", "rollouts")
-    }
-    assert set(saved["ids"]) == {"r2", "r3"}
-    assert [one["rollout_id"] for one in saved["rollouts"]] == saved["ids"]
+    assert set(answer(client, "trajectories/ids", min_reward=2)["lines"]) == {"r2", "r3"}
     page = answer(client, "trajectories", offset=4, limit=3)
     assert (page["total"], page["rows"]) == (len(everything), everything[4:7])
 
@@ -244,6 +240,7 @@ def test_steps_come_from_the_rollouts_and_tasks_are_learned_forgotten_or_never_s
         *over_steps("solved", [[1.0, 1.0]] * count),
         *over_steps("learning", [[0.0, float(step > 5)] for step in range(count)]),
         *over_steps("forgotten", [[float(3 < step < 6)] * 2 for step in range(count)]),
+        *over_steps("late", [[float(step == 9)] * 2 for step in range(count)]),
         *[replace(one, split="val") for one in over_steps("held out", [[0.25]] * 3)],
     ]
     write_trajectories(made, tmp_path)
@@ -253,14 +250,16 @@ def test_steps_come_from_the_rollouts_and_tasks_are_learned_forgotten_or_never_s
         assert (run["axis"]["kind"], run["axis"]["labels"]) == ("step", [*map(str, range(count))])
         train, val = run["series"]
         assert (train["split"], val["split"]) == ("train", "held out")
-        assert train["reward"] == [(2 + (step > 5) + 2 * (3 < step < 6)) / 8 for step in range(count)]
-        assert train["gradient"] == [0.25 if step > 5 else 0.0 for step in range(count)]
+        assert train["reward"] == [
+            (2 + (step > 5) + 2 * (3 < step < 6) + 2 * (step == 9)) / 10 for step in range(count)
+        ]  # fmt: skip
+        assert train["gradient"] == [0.2 if step > 5 else 0.0 for step in range(count)]
         assert set(val["gradient"]) == {None}
         first, _ = run["learned"]
-        assert (first["first"], first["last"], first["queries"]) == (0.25, 0.375, [{"step": "0"}, {"step": "9"}])
-        assert run["tasks"]["counts"] == {"never": 1, "forgotten": 1, "learning": 2, "solved": 1}
+        assert (first["first"], first["last"], first["queries"]) == (0.2, 0.5, [{"step": "0"}, {"step": "9"}])
+        assert run["tasks"]["counts"] == {"never": 1, "forgotten": 1, "failing": 1, "learning": 2, "solved": 1}
         shown = {task["name"]: task for task in run["tasks"]["shown"]}
-        assert [*shown] == ["never", "forgotten", "held out", "learning", "solved"]
+        assert [*shown] == ["never", "forgotten", "held out", "learning", "late", "solved"]
         learning = shown["learning"]
         column, mean, rollouts, is_flat, group = learning["cells"][-1]
         assert (column, mean, rollouts, is_flat) == (9, 0.5, 2, False)
@@ -382,7 +381,7 @@ def test_sources_are_told_apart_and_what_several_have_is_shown_once(tmp_path):
         assert {row["rolloutId"] for row in rows_of(client, source="b/out")} == {"2-0", "2-1"}
 
 
-def test_two_sources_stand_side_by_side_and_two_rollouts_word_by_word(tmp_path):
+def test_two_sources_stand_side_by_side(tmp_path):
     for name, trace in (("before", 1), ("after", 2)):
         made = [
             talk(f"{name}-{task}", *[2] * trace, group_id=f"task-{task}", **rewarded(float(trace * task)))
@@ -395,12 +394,6 @@ def test_two_sources_stand_side_by_side_and_two_rollouts_word_by_word(tmp_path):
         assert run["series"][0]["reward"] == [1.0, 2.0]
         cells = {task["name"]: [cell[:2] for cell in task["cells"]] for task in run["tasks"]["shown"]}
         assert cells == {f"task-{task}": [[0, task], [1, 2 * task]] for task in range(3)}
-        keys = {row["rolloutId"]: row["key"] for row in rows_of(client)}
-        pair = answer(client, f"pair/{keys['before-2']}/{keys['after-2']}")
-        assert [row["rolloutId"] for row in pair["rows"]] == ["before-2", "after-2"]
-        assert [line["same"] for line in pair["lines"]].count(False) > 0
-        for line in pair["lines"]:
-            assert line["same"] == all(words["kind"] == "same" for words in line["words"])
 
 
 def test_what_one_says_more_does_not_shift_what_both_say():
@@ -410,7 +403,9 @@ def test_what_one_says_more_does_not_shift_what_both_say():
     assert [(line["same"], [cell and cell["text"] for cell in line["cells"]]) for line in lines] == [
         (True, ["a", "a"]), (False, [None, "x"]), (True, ["b", "b"]), (True, ["c", "c"])
     ]  # fmt: skip
-    assert parting_line(lines, [1.0, 0.0]) == 1
+    assert parting_line(lines, [1.0, 0.0]) is None  # nobody did anything else there
+    lines = align([said, said, [*said[:2], SaidMessage("assistant", "d", None)]])
+    assert parting_line(lines, [1.0, 1.0, 0.0]) == 2
 
 
 def test_rollouts_part_where_none_above_the_mean_says_what_one_below_says():
@@ -435,7 +430,8 @@ def test_the_answers_are_said_as_text_and_as_json(tmp_path, capsys):
     assert main(["view", str(tmp_path), "--say"]) == 0
     text = capsys.readouterr().out
     for line in (
-        "4 rollouts", "Did it learn?       0.00 → 0.50", "0 never solved, 0 forgotten of 1", "50 % have advantage 0",
+        "4 rollouts", "Did it learn?       0.00 → 0.50", "0 never solved, 0 forgotten, 0 not learned of 1",
+        "50 % have advantage 0",
         "step 1, reward 0: lowest advantage  #/r/task-1-0?t=0",
     ):  # fmt: skip
         assert line in text

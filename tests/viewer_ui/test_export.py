@@ -21,7 +21,7 @@ def test_the_file_shows_what_the_server_shows(chromium, server, dataset, tmp_pat
         live.open("#/t?q=member-1")
         live.page.wait_for_selector("[data-index='0'] a")
         rollout = live.page.locator("[data-index='0'] a").first.get_attribute("href").partition("?")[0]
-        for view in ("", "?c=advantage&t=0&i=2", "?t=1&why=1", "?seen=1", "?raw=1"):
+        for view in ("", "?c=advantage&t=0&i=2", "?t=1&why=1", "?seen=1"):
             assert shown(live, f"{rollout}{view}") == shown(exported, f"{rollout}{view}"), view
         exported.open("#/t?sort=rollout&order=desc")
         links = exported.page.locator(".rows-body .cell-task a")
@@ -55,6 +55,9 @@ def test_the_file_of_a_selection_says_what_it_holds(chromium, dataset, tmp_path,
         part.get_by_role("link").click()
         visit.settle()
         assert names(visit) == ["member-2"]
+        # Numbers are of the whole file: with a filter there are none that could be taken for those of a part.
+        assert page.locator(".answer").count() == 0
+        assert page.locator(".bar .count").inner_text().startswith("1 rollout ")
         if width == 1280:
             visit.open("#/t")
             assert page.locator(".add optgroup[label=label] option").all_text_contents() == ["good"]
@@ -89,6 +92,6 @@ def shown(visit: Visit, view: str) -> tuple[str, list[str]]:
     visit.page.wait_for_timeout(300)
     main = visit.page.locator("main")
     colors = main.evaluate("main => [...main.querySelectorAll('[data-i]')].map(token => token.className)")
-    # A file's neighbors are its own, and it holds the answers of the default options alone.
-    main.evaluate("main => main.querySelectorAll('.steps, .reward-options').forEach(each => each.remove())")
+    # A file's neighbors are its own.
+    main.evaluate("main => main.querySelectorAll('.steps').forEach(each => each.remove())")
     return main.inner_text(), colors

@@ -11,7 +11,6 @@ TABS = ("", "?c=mask", "?c=logprob", "?c=advantage&t=1&i=4", "?t=0&why=1", "?see
 
 def views(visit) -> list[str]:
     (row,) = answer(visit, "/api/trajectories?q=member-1&limit=1")["rows"]
-    (other,) = answer(visit, "/api/trajectories?q=member-0&limit=1")["rows"]
     rollout = [f"#/r/{row['key']}{tab}" for tab in TABS]
     return [
         "#/",
@@ -19,7 +18,7 @@ def views(visit) -> list[str]:
         "#/t?sort=reward&order=desc",
         *rollout,
         f"#/?group={row['groupKey']}",
-        f"#/pair/{row['key']}/{other['key']}",
+        f"#/?group={row['groupKey']}&plan=advantage%3Drloo",
         "#/?options=open&plan=advantage%3Dnone",
         "#/?source=run&q=nobody+says+this",
         "#/verify",
@@ -112,18 +111,6 @@ def test_a_task_leads_to_its_group_and_the_group_to_its_turns(visit):
     assert page.locator(".beside thead .num").all_inner_texts()[0].startswith("1")
     page.locator(".beside .cell-text").first.click()
     visit.until("location.hash.startsWith('#/r/member-')")
-
-
-def test_old_addresses_lead_to_what_they_showed(visit):
-    for old, new in (
-        ("#/plan?models=policy", "#/?plan=models%3Dpolicy&options=open"),
-        ("#/g/group~3", "#/?group=group%7E3"),
-        ("#/runs", "#/"),
-        ("#/compare", "#/"),
-        ("#/t?skip=no+reward", "#/t?why=no+reward"),
-    ):
-        visit.open(old)
-        assert visit.page.evaluate("location.hash") == new
 
 
 def test_the_metrics_of_the_trainer_are_unfolded(visit):

@@ -49,7 +49,7 @@ def choose(visit, **options: str) -> None:
 def test_a_model_is_chosen_and_each_reason_says_what_helps(visit):
     visit.open("#/?options=open")
     notice = visit.page.locator("main .notice.failure")
-    assert notice.inner_text().startswith(f"{PROBLEM} {SAMPLED} rollouts have completions of several models ('policy'")
+    assert notice.inner_text().startswith(f"{PROBLEM} {SAMPLED} rollouts with answers of several models")
     assert reasons(visit)["several models"].startswith("What helps: Name the policy's model in the models option")
     notice.get_by_role("link", name="policy", exact=True).click()
     visit.until("location.hash === '#/?plan=models%3Dpolicy' && !document.querySelector('main .notice.failure')")
@@ -70,7 +70,7 @@ def test_a_model_is_chosen_and_each_reason_says_what_helps(visit):
     part.get_by_role("link").click()
     visit.settle()
     assert visit.page.locator(".rows-body [role=row]").count() == SAMPLED
-    visit.open("#/plan?length=drop&models=*")
+    visit.open("#/?options=open&plan=length%3Ddrop%26models%3D*")
     visit.until(HAS_PART, "cut at max_tokens")
     assert "cut at max_tokens" in reasons(visit)
 

@@ -8,9 +8,7 @@ import "./styles/run.css";
 import "./styles/pages.css";
 import { readExported } from "./api/fetch_json";
 import { App } from "./shell/app";
-import { startTheme } from "./shell/theme";
 
-startTheme();
 const root = document.getElementById("app");
 if (root) {
   readExported().then(

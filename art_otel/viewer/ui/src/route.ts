@@ -50,34 +50,10 @@ export function withQuery(route: Route, changes: Query): string {
   return hashOf(route.parts, { ...Object.fromEntries(route.query), ...changes });
 }
 
-/** The address of today of one of before: pages that became parts of the first one. */
-function forwarded({ parts: [page = "", key], query }: Route): string | null {
-  const { skip, completion, ...others } = Object.fromEntries(query);
-  switch (page) {
-    case "g":
-      return hashOf([""], { group: key });
-    case "plan":
-      return hashOf([""], { plan: query.toString(), options: "open" });
-    case "compare":
-    case "runs":
-      return hashOf([""], { task: query.get("task") });
-    default:
-      return skip || completion ? hashOf([page], { ...others, why: skip ?? completion }) : null;
-  }
-}
-
-function currentRoute(): Route {
-  const route = parseHash(location.hash);
-  const today = forwarded(route);
-  if (today === null) return route;
-  history.replaceState(null, "", today);
-  return parseHash(today);
-}
-
 export function useRoute(): Route {
-  const [route, setRoute] = useState(currentRoute);
+  const [route, setRoute] = useState(() => parseHash(location.hash));
   useEffect(() => {
-    const changed = () => setRoute(currentRoute());
+    const changed = () => setRoute(parseHash(location.hash));
     addEventListener("hashchange", changed);
     return () => removeEventListener("hashchange", changed);
   }, []);

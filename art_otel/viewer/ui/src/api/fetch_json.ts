@@ -65,13 +65,13 @@ function fromExport({ generation, responses }: Exported, path: string): Answer {
   const exact = responses[path];
   if (exact) return exact;
   const [name, query] = path.split("?") as [string, string | undefined];
-  if (name === "/api/trajectories") {
+  if (name === "/api/trajectories" || name === "/api/run") {
     const pages = Object.keys(responses).filter((each) => each.startsWith("/api/trajectories?"));
     const rows = pages.flatMap((page) => (responses[page] as RowPage).rows);
-    return selectRows(generation, rows, new URLSearchParams(query), (row) => textOf(responses, row));
+    const page = selectRows(generation, rows, new URLSearchParams(query), (row) => textOf(responses, row));
+    // Numbers are of all rollouts of the file but for how many the filters leave.
+    return name === "/api/run" ? ({ ...responses[name], matching: page.total } as Answer) : page;
   }
-  // Numbers are of all rollouts of the file, whatever the list is filtered by.
-  if (name.startsWith("/api/run") && responses[name]) return responses[name];
   // A file has one list, whatever one came from.
   if (query?.startsWith("list=") && !query.includes("&") && responses[name]) return responses[name];
   const inPart = name.startsWith("/api/rollouts/") || name.startsWith("/api/groups/");
@@ -88,7 +88,7 @@ function fromExport({ generation, responses }: Exported, path: string): Answer {
 const texts = new Map<string, string>();
 
 function textOf(responses: Exported["responses"], { key }: Row): string {
-  const text = texts.get(key) ?? textsOf(responses[`/api/rollouts/${key}/raw`]);
+  const text = texts.get(key) ?? textsOf(responses[`/api/rollouts/${key}`]);
   texts.set(key, text);
   return text;
 }

@@ -48,8 +48,7 @@ const FILTERS: Record<string, (row: Row, value: string) => boolean> = {
 };
 
 const SEARCHED = new Set(
-  "rollout_id trace_id name group_id error metadata nested_metadata logs label explanation content reasoning refusal parts arguments result"
-    .split(" "),
+  "rolloutId task name groupId error metadata logs label explanation text result".split(" "),
 );
 
 /** The texts of a trajectory, in lower case. */

@@ -15,9 +15,7 @@ export interface Info extends Answer {
   version: string;
   name: string;
   sources: string[];
-  hasTokenizer: boolean;
   hasRuns: boolean;
-  hasSpans: boolean;
   live: boolean;
   canLabel: boolean;
   options?: Option[];
@@ -40,7 +38,7 @@ export interface Series {
 
 export interface Task {
   name: string;
-  kind: "never" | "forgotten" | "learning" | "solved";
+  kind: "never" | "forgotten" | "failing" | "learning" | "solved";
   /** Column, mean reward, rollouts, whether nothing of it teaches, and its group where it is one. */
   cells: [number, number, number, boolean, string | null][];
 }
@@ -90,14 +88,7 @@ export interface Run extends Answer {
   choices: Record<string, string[]>;
   repeated: number;
   sharedGroups: number;
-  account: {
-    read: number;
-    used: number;
-    duplicate: number;
-    ignored: Record<string, number>;
-    quarantined: Record<string, number>;
-    calls: { total: number; completed: number; failed: number };
-  } | null;
+  account: { read: number; quarantined: number } | null;
 }
 
 export interface Texts {
@@ -204,59 +195,22 @@ export interface Plan extends Answer {
   report: unknown;
 }
 
-/** Differences of a part of the tokens in nats; null where none were compared. */
-export interface Figures {
-  name: string;
-  tokens: number;
-  mean: number | null;
-  worst: number | null;
-  klK1: number | null;
-  klK3: number | null;
-  outside: number | null;
-}
-
+/** What was found, in words. */
 export interface Verification {
-  at: string;
-  model: string;
-  dtype: string;
-  /** Null where the rollouts of all versions were compared. */
-  policyVersion: string | null;
+  /** Null where nothing could be compared. */
+  holds: boolean | null;
+  verdict: string;
+  about: string;
   datasetChanged: boolean;
-  holds: boolean;
-  rollouts: number;
-  totalRollouts: number;
-  completions: number;
-  limit: number;
-  figures: Figures[];
-  diagnoses: {
-    name: string;
-    where: string;
-    tokens: number;
-    share: number;
-    mean: number;
-    meaning: string;
-    advice: string;
-  }[];
-  skipped: { reason: string; count: number }[];
-  texts: {
-    completions: number;
-    equal: number;
-    meaning: string | null;
-    examples: { rolloutId: string; turn: number; field: string; recorded: string; decoded: string }[];
-  } | null;
+  diagnoses: Record<"name" | "where" | "tokens" | "meaning" | "advice", string>[];
+  /** The first row are the names of the columns. */
+  figures: string[][];
+  notCompared: string | null;
+  /** Examples: the rollout, where in it, what was recorded, and what the ids say. */
+  texts: { says: string; examples: [string, string, string, string][] } | null;
 }
 
 /** Of a file that holds a part of the data there are no sources. */
 export interface Verifications extends Answer {
   sources: { name: string; verification: Verification | null }[];
-}
-
-export interface Words {
-  kind: "same" | "left" | "right";
-  text: string;
-}
-
-export interface Pair extends Answer {
-  rows: [Row, Row];
-  lines: (Line & { words: Words[] })[];
 }

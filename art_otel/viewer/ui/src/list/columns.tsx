@@ -135,7 +135,7 @@ function Said({ text, end = false }: { text: string | null | undefined; end?: bo
   // Of an answer its end says most: what does not fit is cut at its start.
   return (
     <span class={end ? "said end" : "said"} title={visible(text)}>
-      <Inline text={text} />
+      <Inline text={text || "(empty)"} />
     </span>
   );
 }
@@ -165,17 +165,6 @@ export function WentWrong({ row }: { row: Row }) {
       )}
       {row.verdict !== null && row.verdict !== "ended on a failed call" && row.judged !== false && <Verdict row={row} short />}
     </>
-  );
-}
-
-export function Status({ row }: { row: Row }) {
-  const bad = row.status === "error";
-  if (row.running) return <span class="running">● running</span>;
-  return (
-    <span class={bad ? "status bad" : "status"}>
-      {bad ? "✕ " : row.status === "ok" ? "" : "◌ "}
-      <Inline text={row.status} />
-    </span>
   );
 }
 

@@ -1,12 +1,10 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Info } from "../api/types";
 import { go, queryText, withQuery, type Query, type Route } from "../route";
-import { chosenBy } from "../run/filters";
+import { chosenBy, noRollout } from "../run/filters";
 import { COLUMNS, chooseColumns, chosenColumns } from "./columns";
 import { Save } from "./save";
 import { RowTable } from "./table";
-
-const MOST_KEYS = 3;
 
 /** The rollouts that the filters leave, in place of the charts. */
 export function RunList({ route, info }: { route: Route; info: Info | null }) {
@@ -19,21 +17,10 @@ export function RunList({ route, info }: { route: Route; info: Info | null }) {
   const sort = query.get("sort") ?? "";
   const order = query.get("order") ?? "asc";
   const asked = queryText({ ...chosenBy(query), sort, order: sort && order });
-  const onSort = (column: string, isFurther: boolean) => {
-    // First the largest, then the smallest, then without it. With Shift the column decides where others are equal.
-    const keys = sort === "" ? [] : sort.split(",").map((name, at) => ({ name, order: order.split(",")[at] ?? "asc" }));
-    const now = keys.find(({ name }) => name === column)?.order;
-    const next = now === undefined ? "desc" : now === "desc" ? "asc" : null;
-    const changed = next === null ? [] : [{ name: column, order: next }];
-    const sorted = !isFurther
-      ? changed
-      : now === undefined
-        ? [...keys, ...changed].slice(-MOST_KEYS)
-        : keys.flatMap((key) => (key.name === column ? changed : [key]));
-    change({
-      sort: sorted.map(({ name }) => name).join(",") || null,
-      order: sorted.map((key) => key.order).join(",") || null,
-    });
+  // First the largest, then the smallest, then without it.
+  const onSort = (column: string) => {
+    const next = column !== sort ? "desc" : order === "desc" ? "asc" : null;
+    change({ sort: next && column, order: next });
   };
   return (
     <>
@@ -63,6 +50,7 @@ export function RunList({ route, info }: { route: Route; info: Info | null }) {
       <RowTable
         query={asked}
         columns={columns}
+        empty={noRollout(Object.keys(chosenBy(query, [])).length === 0)}
         at={Number(query.get("at") ?? 0) || 0}
         sort={sort}
         order={order}

@@ -1,38 +1,34 @@
-// What the filters leave, as a file: the ids of all, or the rollouts themselves as JSON Lines.
+// The ids of what the filters leave, as a file that exports and batches take.
 import { useState } from "preact/hooks";
 import { fetchJson, isExported } from "../api/fetch_json";
 import type { Answer } from "../api/types";
 
 interface Selection extends Answer {
-  total: number;
-  lines: unknown[];
+  lines: string[];
 }
 
 export function Save({ query }: { query: string }) {
   const [says, setSays] = useState("");
   if (isExported) return null;
-  const save = async (what: "ids" | "rollouts") => {
+  const save = async () => {
     setSays("…");
     try {
-      const { total, lines } = await fetchJson<Selection>(`/api/trajectories/saved?what=${what}&${query}`);
-      const text = lines.map((line) => `${typeof line === "string" ? line : JSON.stringify(line)}\n`).join("");
+      const { lines } = await fetchJson<Selection>(`/api/trajectories/ids?${query}`);
+      const text = lines.map((line) => `${line}\n`).join("");
       const link = document.createElement("a");
       link.href = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
-      link.download = what === "ids" ? "rollouts.txt" : "rollouts.jsonl";
+      link.download = "rollouts.txt";
       link.click();
       URL.revokeObjectURL(link.href);
-      setSays(lines.length < total ? `the first ${lines.length} of ${total}` : `${total} saved`);
+      setSays(`${lines.length} saved`);
     } catch (error) {
       setSays(error instanceof Error ? error.message : String(error));
     }
   };
   return (
     <>
-      <button class="plain" onClick={() => void save("ids")}>
+      <button class="plain" onClick={() => void save()}>
         Save ids
-      </button>
-      <button class="plain" onClick={() => void save("rollouts")}>
-        Save JSON Lines
       </button>
       <span class="quiet" role="status">
         {says}

@@ -17,16 +17,17 @@ const SIGNS: Record<string, string> = { asc: " ↑", desc: " ↓" };
 interface Props {
   query: string;
   columns: Column[];
+  /** What is said where there is no row. */
+  empty: string;
   at: number;
   sort: string;
   order: string;
-  onSort: (sort: string, isFurther: boolean) => void;
+  onSort: (sort: string) => void;
   onAt: (index: number) => void;
 }
 
-export function RowTable({ query, columns, at, sort, order, onSort, onAt }: Props) {
-  const [sorts, orders] = [sort.split(","), order.split(",")];
-  const orderOf = (name: string | undefined) => (sort && name ? (orders[sorts.indexOf(name)] ?? null) : null);
+export function RowTable({ query, columns, empty, at, sort, order, onSort, onAt }: Props) {
+  const orderOf = (name: string | undefined) => (name !== undefined && name === sort ? order : "");
   const scroller = useRef<HTMLDivElement>(null);
   const height = useRowHeight();
   const [top, setTop] = useState(0);
@@ -104,21 +105,14 @@ export function RowTable({ query, columns, at, sort, order, onSort, onAt }: Prop
                 <div
                   role="columnheader"
                   class={`cell cell-${column.id}${column.number ? " num" : ""}`}
-                  aria-sort={ARIA[orderOf(column.sort) ?? ""]}
+                  aria-sort={ARIA[orderOf(column.sort)]}
                 >
                   {column.sort === undefined ? (
                     column.title
                   ) : (
-                    <button
-                      class="sort"
-                      title="With Shift: sort equal ones by it"
-                      onClick={(event) => onSort(column.sort ?? "", event.shiftKey)}
-                    >
+                    <button class="sort" onClick={() => onSort(column.sort ?? "")}>
                       {column.title}
-                      <span aria-hidden="true">
-                        {SIGNS[orderOf(column.sort) ?? ""]}
-                        {sorts.length > 1 && orderOf(column.sort) !== null && sorts.indexOf(column.sort ?? "") + 1}
-                      </span>
+                      <span aria-hidden="true">{SIGNS[orderOf(column.sort)]}</span>
                     </button>
                   )}
                 </div>
@@ -161,7 +155,7 @@ export function RowTable({ query, columns, at, sort, order, onSort, onAt }: Prop
             })}
           </div>
         </div>
-        {rows.total === 0 && <p class="notice">No rollout matches. Remove a filter above to see more.</p>}
+        {rows.total === 0 && <p class="notice">{empty}</p>}
       </div>
     </>
   );
@@ -174,5 +168,5 @@ function useRowHeight(): number {
     narrow.addEventListener("change", changed);
     return () => narrow.removeEventListener("change", changed);
   }, []);
-  return small ? 104 : 34;
+  return small ? 122 : 34;
 }

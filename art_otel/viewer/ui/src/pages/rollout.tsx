@@ -4,7 +4,6 @@ import { useAnswer } from "../api/use_answer";
 import { count, counted, decimal } from "../format";
 import { useKeys } from "../keyboard/keys";
 import { Head } from "../rollout/head";
-import { RewardOptions } from "../rollout/option_choice";
 import { Outline } from "../rollout/outline";
 import { Raw } from "../rollout/raw";
 import { ContextMessage, Entries, StoryContext } from "../rollout/story";
@@ -13,17 +12,18 @@ import type { Rollout } from "../rollout/types";
 import { Why } from "../rollout/why";
 import { go, hashOf, queryText, type Query, type Route } from "../route";
 import { Failure, Loading } from "../text/unknown";
-import { visible } from "../text/visible";
+import { Inline, visible } from "../text/visible";
 
 /** One rollout: its outline, its story, and why a message or a token of it is trained. */
 export function RolloutPage({ route, info }: { route: Route; info: Info | null }) {
   const { query } = route;
-  const [place = "", key = "", named] = route.parts;
+  const [place = "", key = ""] = route.parts;
   const list = query.get("list");
   const { answer: rollout, error } = useAnswer<Rollout>(`/api/rollouts/${key}${list ? `?${queryText({ list })}` : ""}`);
-  const options = { credit: query.get("credit"), advantage: query.get("advantage") };
-  const color: Color = COLORS.find((each) => each === query.get("c")) ?? (named === "tokens" ? "mask" : "off");
-  const kept = { list, c: color === "off" ? null : color, ...options };
+  // The options under which the list is judged judge the rollout too.
+  const plan = new URLSearchParams(list ?? "").get("plan") ?? "";
+  const color: Color = COLORS.find((each) => each === query.get("c")) ?? "off";
+  const kept = { list, c: color === "off" ? null : color };
   const number = (name: string) => (query.has(name) ? Number(query.get(name)) : null);
   const [turn, index, seen] = [number("t"), number("i"), number("seen")];
   const address = (to: Query) => hashOf([place, key], { ...kept, ...to });
@@ -31,8 +31,7 @@ export function RolloutPage({ route, info }: { route: Route; info: Info | null }
   const choose = (of: number, token: number | null) =>
     go(address({ t: of, i: token, why: token === null ? 1 : null }), { replace: true });
   const isWhy = turn !== null && (index !== null || query.has("why"));
-  const asked = queryText(options);
-  const path = `/api/rollouts/${key}/tokens${asked && `?${asked}`}`;
+  const path = `/api/rollouts/${key}/tokens${plan && `?${plan}`}`;
   const story = useRef<HTMLDivElement>(null);
   useTitle(rollout);
   useEffect(() => {
@@ -103,18 +102,14 @@ export function RolloutPage({ route, info }: { route: Route; info: Info | null }
                 </label>
               ))}
             </fieldset>
-            {color !== "off" && rollout.turns.length > 0 && (
-              <>
-                <Legend path={path} color={color} turn={turn ?? 0} />
-                <RewardOptions
-                  info={info}
-                  query={query}
-                  onChange={(changes) => go(address({ t: turn, i: index, ...changes }), { replace: true })}
-                />
-              </>
+            {color !== "off" && rollout.turns.length > 0 && <Legend path={path} color={color} turn={turn ?? 0} />}
+            {plan !== "" && (
+              <span class="quiet">
+                with <Inline text={plan.replaceAll("&", ", ")} />
+              </span>
             )}
           </div>
-          {query.has("raw") || named === "raw" ? (
+          {query.has("raw") ? (
             <Raw path={`/api/rollouts/${key}/raw`} calls={rollout.calls} />
           ) : call && seen !== null ? (
             <>

@@ -5,10 +5,9 @@ import { count, counted } from "../format";
 import { RunList } from "../list/list";
 import { go, hashOf, withQuery, type Query, type Route } from "../route";
 import { Answers } from "../run/answers";
-import { Account } from "../run/account";
 import { Bar } from "../run/bar";
 import { ChosenNote } from "../run/chosen";
-import { apiPath, chosenBy } from "../run/filters";
+import { apiPath, chosenBy, noRollout } from "../run/filters";
 import { GroupSection } from "../run/group";
 import { Histogram } from "../run/histogram";
 import { Metrics } from "../run/metrics";
@@ -19,13 +18,17 @@ import { ToChoose, Trains } from "../run/trains";
 import { Failure, Loading } from "../text/unknown";
 import { Inline } from "../text/visible";
 
+const FEW_TASKS = 12;
+
 /** The first page: one bar of filters, four answers, and below them charts, a group, or the list. */
 export function RunPage({ route, info }: { route: Route; info: Info | null }) {
   const { query } = route;
   const chosen = chosenBy(query);
   const { group } = chosen;
-  // A file that holds a part of a group has it in its list alone.
-  const isList = route.parts[0] === "t" || (group !== undefined && !isAnswered(`/api/groups/${group}`));
+  // A file has the numbers of all its rollouts alone: with a filter it shows the list.
+  const isPart = isExported && Object.keys(chosen).length > 0;
+  const isGroup = group !== undefined && Object.keys(chosen).every((name) => name === "group" || name === "plan");
+  const isList = route.parts[0] === "t" || (isPart && !(isGroup && isAnswered(`/api/groups/${group}`)));
   const { answer, error } = useAnswer<Run>(apiPath("run", chosen), (run) => run.judged || run.problem !== null, true);
   const change = (changes: Query) => go(withQuery(route, { at: null, ...changes }), { replace: true });
   const add = (changes: Query) => go(withQuery(route, { at: null, ...changes }));
@@ -40,8 +43,14 @@ export function RunPage({ route, info }: { route: Route; info: Info | null }) {
       {answer && (
         <>
           {info?.chosen && <ChosenNote chosen={info.chosen} />}
-          <ToChoose run={answer} chosen={chosen} />
-          <Answers run={answer} chosen={chosen} />
+          {isPart ? (
+            <p class="quiet">The numbers of a file are of all its rollouts. This is a part of its list.</p>
+          ) : (
+            <>
+              <ToChoose run={answer} chosen={chosen} />
+              <Answers run={answer} chosen={chosen} />
+            </>
+          )}
         </>
       )}
       {isList ? (
@@ -66,9 +75,11 @@ interface ChartsProps {
 function Charts({ run, route, info, add, change }: ChartsProps) {
   const chosen = chosenBy(route.query);
   const { axis } = run;
+  // Beside a few tasks there is no room.
+  const isShort = run.matching > 0 && run.tasks.shown.length <= FEW_TASKS;
   return (
     <>
-      {run.matching === 0 && <p class="notice">{run.total === 0 ? "There is no rollout yet." : "No rollout matches. Remove a filter above to see more."}</p>}
+      {run.matching === 0 && <p class="notice">{noRollout(run.total === 0)}</p>}
       <div class="charts">
         <div>
           {axis.labels.length > 1 ? (
@@ -95,8 +106,9 @@ function Charts({ run, route, info, add, change }: ChartsProps) {
               change(plan === "open" || plan === "closed" ? { options: plan === "open" ? plan : null } : { plan })
             }
           />
-          {run.matching > 0 && <ReadFirst chosen={chosen} />}
+          {!isShort && run.matching > 0 && <ReadFirst chosen={chosen} />}
         </div>
+        {isShort && <ReadFirst chosen={chosen} />}
       </div>
       <footer class="foot">
         {run.repeated > 0 && (
@@ -111,7 +123,14 @@ function Charts({ run, route, info, add, change }: ChartsProps) {
             has a group of its own, with the number of the source behind the id.
           </p>
         )}
-        {run.account && <Account account={run.account} />}
+        {run.account && (
+          <p>
+            {counted(run.account.read, "span")} read,{" "}
+            {run.account.quarantined > 0
+              ? `${count(run.account.quarantined)} quarantined: art-otel show says why`
+              : "all accounted for"}
+          </p>
+        )}
         <a href={hashOf(["verify"])}>Verification</a> of recorded logprobs beside the model’s own
       </footer>
     </>

@@ -1,4 +1,5 @@
 import { useState } from "preact/hooks";
+import { isExported } from "../api/fetch_json";
 import type { Info } from "../api/types";
 import { count, decimal, duration, json, signed, time } from "../format";
 import { groupHash, Verdict } from "../list/columns";
@@ -6,7 +7,7 @@ import { hashOf, type Query } from "../route";
 import { Value } from "../text/unknown";
 import { Block, Inline, visible } from "../text/visible";
 import { Labels } from "./labels";
-import { rowsOf } from "./outline";
+import { rowsOf, signOf } from "./outline";
 import { RewardNote } from "./reward";
 import type { Rollout } from "./types";
 
@@ -28,7 +29,7 @@ export function Head({ rollout, info, address, other }: Props) {
         <h1 title={visible(row.rolloutId)}>
           <Inline text={row.name ?? row.rolloutId} />
         </h1>
-        <span class="num sum" title="The reward, the mean of the group, and the advantage of the default options">
+        <span class="num sum" title="The reward, the mean of its group, and the advantage">
           {row.reward === null ? <span class="quiet">no reward</span> : <b>{decimal(row.reward)}</b>}
           {baseline !== null && advantage !== null && (
             <>
@@ -42,7 +43,7 @@ export function Head({ rollout, info, address, other }: Props) {
         <Verdict row={row} short />
         {wrong && (
           <a class="status bad wrong" href={address(wrong.to)} title={visible(wrong.says)}>
-            ✕ <Inline text={wrong.says} />
+            {signOf(wrong.says)} <Inline text={wrong.says} />
           </a>
         )}
         <span class="steps">
@@ -156,7 +157,7 @@ function More({ rollout, info, address }: Omit<Props, "other">) {
             <Block text={json(value)} mono />
           </details>
         ))}
-      <a href={address({ raw: 1 })}>Raw JSON</a>
+      {!isExported && <a href={address({ raw: 1 })}>Raw JSON</a>}
     </>
   );
 }

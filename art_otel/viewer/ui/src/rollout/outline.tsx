@@ -206,6 +206,6 @@ function OutlineRow({
   );
 }
 
-function signOf(wrong: string): string {
+export function signOf(wrong: string): string {
   return wrong.startsWith("cut") ? "✂" : wrong === "token drift" ? "⚡" : "✕";
 }

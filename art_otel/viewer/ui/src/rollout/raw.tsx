@@ -1,5 +1,4 @@
 import { useEffect, useState } from "preact/hooks";
-import { isExported } from "../api/fetch_json";
 import { request } from "../api/generation";
 import type { Answer } from "../api/types";
 import { useAnswer } from "../api/use_answer";
@@ -12,12 +11,12 @@ interface RawAnswer extends Answer {
   trajectory: { calls: unknown; turns: unknown };
 }
 
-/** The trajectory as JSON: its facts at once, each call when it is opened. An exported file has all in one answer. */
+/** The trajectory as JSON: its facts at once, each call when it is opened. */
 export function Raw({ path, calls }: { path: string; calls: Call[] }) {
-  const { answer, error } = useAnswer<RawAnswer>(isExported ? path : `${path}?part=facts`);
+  const { answer, error } = useAnswer<RawAnswer>(`${path}?part=facts`);
   const [copied, setCopied] = useState<string | null>(null);
   if (!answer) return error ? <Failure says={error} /> : <Loading />;
-  const { calls: whole, turns: _, ...facts } = answer.trajectory;
+  const { calls: _calls, turns: _turns, ...facts } = answer.trajectory;
   const copy = () =>
     request<RawAnswer>(path)
       .then((all) => navigator.clipboard.writeText(json(all.trajectory)))
@@ -34,7 +33,6 @@ export function Raw({ path, calls }: { path: string; calls: Call[] }) {
       {calls.map((call, index) => (
         <RawCall
           path={`${path}?part=${index}`}
-          known={Array.isArray(whole) ? whole[index] : null}
           name={`call ${index} · ${call.model ?? "unknown model"}`}
         />
       ))}
@@ -42,12 +40,12 @@ export function Raw({ path, calls }: { path: string; calls: Call[] }) {
   );
 }
 
-function RawCall({ path, known, name }: { path: string; known: unknown; name: string }) {
+function RawCall({ path, name }: { path: string; name: string }) {
   const [open, setOpen] = useState(false);
-  const { answer, error } = useAnswer<RawAnswer>(open && !known ? path : null);
+  const { answer, error } = useAnswer<RawAnswer>(open ? path : null);
   const [text, setText] = useState<string | null>(null);
   useEffect(() => {
-    const value = known ?? answer?.trajectory;
+    const value = answer?.trajectory;
     // A list of numbers on one line: a prompt may have 100,000 ids.
     if (open && value)
       setText(

@@ -193,7 +193,7 @@ function TurnHead({ turn, call }: { turn: Turn; call: Call }) {
         onClick={() => choose(turn.turn, null)}
       >
         {turn.verdict === null ? (
-          "● trains"
+          rollout.advantage === 0 ? "● advantage 0" : "● trains"
         ) : (
           <>
             ○{" "}

@@ -165,6 +165,10 @@ function level(part: number, whole: number): number {
   return whole <= 0 ? 0 : Math.round((LEVELS * part) / whole);
 }
 
+function round(value: number): number {
+  return Number(value.toFixed(2)) || 0;
+}
+
 function most({ min, max }: Range): number {
   return Math.max(-(min ?? 0), max ?? 0);
 }
@@ -183,7 +187,7 @@ export function Legend({ path, color, turn }: { path: string; color: Color; turn
     <span class="legend tokens">
       {color === "logprob" ? (
         <>
-          {scale.max.toFixed(2)} {levels} {scale.min.toFixed(2)}
+          {signed(round(scale.max))} {levels} {signed(round(scale.min))}
         </>
       ) : most(scale) === 0 ? (
         <>

@@ -22,7 +22,6 @@ export interface Part {
   /** Of a tool call its arguments. */
   text: string | null;
   name?: string;
-  callId?: string | null;
   /** Of media: an image as a `data:` address. */
   image?: string | null;
 }
@@ -46,7 +45,6 @@ export interface Turn {
   turn: number;
   call: number;
   choice: number;
-  parent: number | null;
   relation: string;
   agent: string | null;
   step: number | null;
@@ -58,7 +56,6 @@ export interface Turn {
   markedUntrained: string | null;
   label: string | null;
   drift: Drift | null;
-  rewrittenAt: number | null;
   policyVersion: string | number | null;
   verdict: string | null;
 }

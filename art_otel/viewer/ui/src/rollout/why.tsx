@@ -1,4 +1,4 @@
-import { decimal, signed } from "../format";
+import { signed } from "../format";
 import { Value } from "../text/unknown";
 import { Inline } from "../text/visible";
 import { tokenText, useTokens } from "./tokens";
@@ -41,7 +41,7 @@ export function Why({ path, turn, index, onClose }: Props) {
             <Fact name="Logprob">
               <Value
                 of={tokens.logprobs[at]}
-                as={(value) => decimal(value)}
+                as={signed}
                 why="nothing was sampled, or the recorder kept none"
               />
             </Fact>

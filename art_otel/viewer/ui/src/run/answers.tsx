@@ -57,7 +57,7 @@ function Learned({ run, chosen }: { run: Run; chosen: Choice }) {
       {main === undefined || from === null ? (
         "no rollout has a reward"
       ) : to === null ? (
-        `mean reward${labels.length > 1 ? ` of one ${unit}` : "; no steps were recorded"}`
+        `mean reward${labels.length > 0 ? ` of one ${unit}` : "; no steps were recorded"}`
       ) : (
         <>
           mean reward, first and last {main.columns === 1 ? unit : `${main.columns} ${unit}s`} of {count(labels.length)}
@@ -74,24 +74,34 @@ function Learned({ run, chosen }: { run: Run; chosen: Choice }) {
 }
 
 function Tasks({ run }: { run: Run }) {
-  const { total, counts } = run.tasks;
-  const failing = counts.never + counts.forgotten;
-  const steps = run.axis.labels.length > 1;
+  const { total, counts, shown } = run.tasks;
+  const isAlone = (run.learned[0]?.last ?? null) === null;
+  const parts: [number, string][] = [
+    [counts.never, "never solved"],
+    [counts.forgotten, "forgotten"],
+    [counts.failing, !isAlone ? "not learned" : counts.failing === 1 ? "mostly fails" : "mostly fail"],
+  ];
+  const failing = parts.filter(([number]) => number > 0);
+  const names = shown.filter(({ kind }) => kind === "never" || kind === "forgotten" || kind === "failing");
   return (
     <Answer
       question="Which tasks fail?"
-      tone={total === 0 ? "calm" : failing > 0 ? "bad" : "good"}
+      tone={total === 0 ? "calm" : failing.length > 0 ? "bad" : "good"}
       href="#tasks"
       number={
-        total === 0 ? "unknown" : failing === 0 ? "none" : [
-          counts.never > 0 && `${count(counts.never)} never solved`,
-          counts.forgotten > 0 && `${count(counts.forgotten)} forgotten`,
-        ].filter(Boolean).join(", ")
+        total === 0
+          ? "unknown"
+          : failing.map(([number, says]) => `${count(number)} ${says}`).join(", ") || "none"
       }
     >
-      {total === 0
-        ? "no rollout has a task and a reward"
-        : `of ${counted(total, "task")}; ${count(counts.solved)} solved ${steps ? "from the start" : "always"}`}
+      {total === 0 ? "no rollout has a task and a reward" : `of ${counted(total, "task")}`}
+      {names.length > 0 && (
+        <>
+          : <Inline text={names.slice(0, 3).map(({ name }) => name).join(", ")} />
+          {names.length > 3 && ", …"}
+        </>
+      )}
+      {counts.solved > 0 && `; ${count(counts.solved)} solved ${isAlone ? "always" : "from the start"}`}
     </Answer>
   );
 }
@@ -129,7 +139,7 @@ function Wrong({ run, chosen }: { run: Run; chosen: Choice }) {
   ];
   const present = parts.filter(([number]) => number > 0);
   const [first, second, ...rest] = present;
-  const share = ([number, name]: (typeof parts)[number]) => `${((100 * number) / matching).toFixed(1)} % ${name}`;
+  const share = ([number, name]: (typeof parts)[number]) => `${percent(number, matching)} ${name}`;
   return (
     <Answer
       question="What goes wrong?"

@@ -49,3 +49,8 @@ function unescaped(text: string): string {
     return text;
   }
 }
+
+/** What stands in the place of rollouts. */
+export function noRollout(isAll: boolean): string {
+  return isAll ? "There is no rollout yet." : "No rollout matches. Remove a filter above to see more.";
+}

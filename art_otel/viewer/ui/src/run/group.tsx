@@ -1,13 +1,12 @@
 import { useState } from "preact/hooks";
-import { isExported } from "../api/fetch_json";
 import type { Group, Line } from "../api/types";
 import { useAnswer } from "../api/use_answer";
 import { Advantage, rolloutHash, WentWrong } from "../list/columns";
 import { count, counted, decimal, shortId } from "../format";
-import { hashOf } from "../route";
+import { hashOf, queryText } from "../route";
 import { Scroll } from "../text/columns";
 import { Failure, Loading, Value } from "../text/unknown";
-import { Inline, visible } from "../text/visible";
+import { Inline, nodes, visible } from "../text/visible";
 import { Derivation } from "./derivation";
 
 /** The rollouts of a group side by side, the best first, from the first decision that parts good from bad. */
@@ -15,12 +14,15 @@ export function GroupSection({ id, plan }: { id: string; plan: string }) {
   const { answer: group, error } = useAnswer<Group>(`/api/groups/${id}${plan && `?${plan}`}`);
   if (!group) return error ? <Failure says={error} ways /> : <Loading />;
   const parts = group.parts === null ? undefined : group.lines[group.parts];
+  const list = queryText({ group: id, sort: "reward", order: "desc", plan });
   return (
     <section class="group" aria-labelledby="group">
       <h2 id="group">
         Group <Inline text={group.groupId} />
         {group.step !== null && `, step ${count(group.step)}`}{" "}
-        <span class="quiet">{counted(group.members.length, "rollout")}, the best first</span>
+        <span class="quiet">
+          {counted(group.members.length, "rollout")}, the best first; underlined: words that the best did not say there
+        </span>
       </h2>
       {group.advantage ? (
         <Derivation advantage={group.advantage} />
@@ -31,17 +33,17 @@ export function GroupSection({ id, plan }: { id: string; plan: string }) {
       )}
       <Scroll label="Messages of the group side by side">
         <table class="beside">
-          <Head group={group} />
+          <Head group={group} list={list} />
           <tbody>
             {parts && (
               <>
                 <Divider group={group} says="The first decision that parts good from bad" />
-                <Row line={parts} group={group} />
+                <Row line={parts} group={group} list={list} />
                 <Divider group={group} says="All of it" />
               </>
             )}
             {folded(group.lines).map((lines) => (
-              <Lines lines={lines} group={group} />
+              <Lines lines={lines} group={group} list={list} />
             ))}
           </tbody>
         </table>
@@ -61,23 +63,21 @@ function folded(lines: Line[]): Line[][] {
   return runs;
 }
 
-function Head({ group }: { group: Group }) {
+function Head({ group, list }: { group: Group; list: string }) {
   const shown = group.members.slice(0, group.lines[0]?.cells.length ?? 0);
-  const best = shown[0]?.key ?? "";
   return (
     <thead>
       <tr>
         {shown.map((row, at) => (
           <th scope="col">
-            <a href={rolloutHash(row, new URLSearchParams({ group: row.groupKey ?? "", sort: "reward", order: "desc" }).toString())} title={visible(row.rolloutId)}>
+            <a href={rolloutHash(row, list)} title={visible(row.rolloutId)}>
               <Inline text={shortId(row.rolloutId)} />
             </a>
             <br />
             <span class="num">
               <Value of={row.reward} as={(value) => decimal(value)} why="no reward was recorded" /> <Advantage row={row} of={group.advantage?.advantages[at]} />
             </span>{" "}
-            <WentWrong row={row} />{" "}
-            {at > 0 && !isExported && <a href={hashOf(["pair", best, row.key])}>words beside the best</a>}
+            <WentWrong row={row} />
           </th>
         ))}
       </tr>
@@ -93,10 +93,10 @@ function Divider({ group, says }: { group: Group; says: string }) {
   );
 }
 
-function Lines({ lines, group }: { lines: Line[]; group: Group }) {
+function Lines({ lines, group, list }: { lines: Line[]; group: Group; list: string }) {
   const [first] = lines;
   const [open, setOpen] = useState(false);
-  if (!first?.same || open) return lines.map((line) => <Row line={line} group={group} />);
+  if (!first?.same || open) return lines.map((line) => <Row line={line} group={group} list={list} />);
   return (
     <tr class="same">
       <td colSpan={first.cells.length}>
@@ -108,7 +108,7 @@ function Lines({ lines, group }: { lines: Line[]; group: Group }) {
   );
 }
 
-function Row({ line, group }: { line: Line; group: Group }) {
+function Row({ line, group, list }: { line: Line; group: Group; list: string }) {
   if (line.same && line.cells[0])
     return (
       <tr class="same">
@@ -117,17 +117,29 @@ function Row({ line, group }: { line: Line; group: Group }) {
         </td>
       </tr>
     );
+  const best = new Set(line.cells[0]?.text.split(" "));
   return (
     <tr>
       {line.cells.map((cell, at) => (
         <td>
           {cell && (
-            <a class="cell-text" href={hashOf(["r", group.members[at]?.key ?? ""], { t: cell.turn })}>
-              <span class="tag">{line.role}</span> <Inline text={cell.text || "(empty)"} />
+            <a class="cell-text" href={hashOf(["r", group.members[at]?.key ?? ""], { t: cell.turn, list })}>
+              <span class="tag">{line.role}</span>{" "}
+              {line.cells[0] ? <Words text={cell.text} known={best} /> : <Inline text={cell.text || "(empty)"} />}
             </a>
           )}
         </td>
       ))}
     </tr>
   );
+}
+
+function Words({ text, known }: { text: string; known: Set<string> }) {
+  const runs: [boolean, string][] = [];
+  for (const word of text.split(" ")) {
+    const last = runs[runs.length - 1];
+    if (last?.[0] === known.has(word)) last[1] += ` ${word}`;
+    else runs.push([known.has(word), word]);
+  }
+  return <bdi>{runs.map(([isKnown, said]) => (isKnown ? nodes(`${said} `) : <ins>{nodes(`${said} `)}</ins>))}</bdi>;
 }

@@ -34,25 +34,16 @@ export function PlanOption({ option, value, onChange }: Props) {
             <option value={each}>{visible(each)}</option>
           ))}
         </select>
-      ) : option.kind === "number" ? (
-        <input
-          id={id}
-          type="number"
-          min={0}
-          value={typed}
-          onInput={(event) => setTyped(event.currentTarget.value)}
-          placeholder={standard || "none"}
-          onChange={(event) => change(event.currentTarget.value)}
-        />
       ) : (
         <>
           <input
             id={id}
-            type="text"
+            type={option.kind === "number" ? "number" : "text"}
+            min={0}
             value={typed}
             onInput={(event) => setTyped(event.currentTarget.value)}
             list={option.choices.length > 0 ? `${id}-examples` : undefined}
-            placeholder={standard || "any"}
+            placeholder={standard || (option.kind === "number" ? "none" : "any")}
             onChange={(event) => change(event.currentTarget.value)}
           />
           {option.choices.length > 0 && (

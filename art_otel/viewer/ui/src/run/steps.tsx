@@ -55,7 +55,7 @@ export function Steps({ run, onColumns }: Props) {
   };
   const [main] = run.series;
   const gradient = main?.gradient?.some((value) => value !== null) ? main.gradient : null;
-  const every = Math.ceil(44 / size);
+  const every = Math.ceil((16 + 7 * Math.min(14, Math.max(...labels.map((label) => label.length)))) / size);
   const current = span?.[1] ?? labels.length - 1;
   const says = (column: number) => {
     const rewards = run.series

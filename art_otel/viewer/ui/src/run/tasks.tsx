@@ -9,9 +9,12 @@ import { columnsOf, useWidth } from "./use_width";
 const KINDS: Record<Task["kind"], string> = {
   never: "never solved",
   forgotten: "forgotten",
+  failing: "not learned",
   learning: "learning",
   solved: "solved from the start",
 };
+/** Of one step alone nothing is learned or forgotten. */
+const ALONE: Partial<typeof KINDS> = { failing: "mostly fails", learning: "solved at times", solved: "solved" };
 const ROW = 15;
 
 /** Tasks over steps: the color is the mean reward, pale where all rewards are equal. */
@@ -19,6 +22,7 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
   const { element, width } = useWidth<HTMLDivElement>();
   const [part, setPart] = useState("");
   const { total, counts, shown } = run.tasks;
+  const isAlone = (run.learned[0]?.last ?? null) === null;
   const { labels, queries, kind } = run.axis;
   const { left, size } = columnsOf(width, labels.length);
   const means = shown.flatMap(({ cells }) => cells.map(([, mean]) => mean));
@@ -64,7 +68,7 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
             return (
               <>
                 <h3>
-                  {each === "learning" && labels.length === 1 ? "solved at times" : KINDS[each]} · {counted(counts[each], "task")}
+                  {(isAlone && ALONE[each]) || KINDS[each]} · {counted(counts[each], "task")}
                 </h3>
                 <svg width={width} height={rows.length * ROW}>
                   {rows.map((task, row) => (

@@ -5,7 +5,7 @@ import { useAnswer } from "../api/use_answer";
 import { count, counted, json, percent } from "../format";
 import { hashOf } from "../route";
 import { Failure } from "../text/unknown";
-import { Block, Inline } from "../text/visible";
+import { Block, Inline, visible } from "../text/visible";
 import { runHash } from "./filters";
 import { PlanOption } from "./plan_option";
 
@@ -24,6 +24,16 @@ interface Props {
 /** The sampled tokens as one bar: what teaches, what has advantage 0, and why the others are not trained. */
 export function Trains({ run, chosen, isOpen, onPlan }: Props) {
   const { trains } = run;
+  const part = (name: string, tokens: number, rollouts: number, query: Choice, about = {}): PartProps => ({
+    name, tokens, rollouts, query, ...about,
+  });
+  const parts = trains
+    ? [
+        part("trained with a gradient", trains.gradient, trains.gradientRollouts, { trains: "gradient" }),
+        part("trained with advantage 0", trains.flat, trains.flatRollouts, { trains: "flat" }, FLAT),
+        ...trains.parts.map((one) => part(one.reason, one.tokens, one.count, { why: one.reason }, one)),
+      ]
+    : [];
   return (
     <section aria-labelledby="trains" class="trains">
       <h2 id="trains" tabIndex={-1}>
@@ -38,41 +48,14 @@ export function Trains({ run, chosen, isOpen, onPlan }: Props) {
       {trains && (
         <>
           <div class="parts" aria-hidden="true" hidden={trains.sampled === 0}>
-            {[trains.gradient, trains.flat, ...trains.parts.map(({ tokens }) => tokens)].map(
-              (tokens, at) => tokens > 0 && <i class={`part${Math.min(at, 7)}`} style={{ flexGrow: tokens }} />,
-            )}
+            {parts.map(({ tokens }, at) => tokens > 0 && <i class={`part${Math.min(at, 7)}`} style={{ flexGrow: tokens }} />)}
           </div>
-          <Part
-            index={0}
-            name="trained with a gradient"
-            tokens={trains.gradient}
-            of={trains.sampled}
-            rollouts={trains.gradientRollouts}
-            href={runHash({ ...chosen, trains: "gradient" }, true)}
-          />
-          {trains.flat > 0 && (
-            <Part
-              index={1}
-              name="trained with advantage 0"
-              tokens={trains.flat}
-              of={trains.sampled}
-              rollouts={trains.flatRollouts}
-              href={runHash({ ...chosen, trains: "flat" }, true)}
-              {...FLAT}
-            />
+          {parts.map(
+            (part, at) =>
+              (at !== 1 || part.tokens > 0) && (
+                <Part {...part} index={Math.min(at, 7)} of={trains.sampled} chosen={chosen} />
+              ),
           )}
-          {trains.parts.map((part, at) => (
-            <Part
-              index={Math.min(at + 2, 7)}
-              name={part.reason}
-              tokens={part.tokens}
-              of={trains.sampled}
-              rollouts={part.count}
-              href={runHash({ ...chosen, why: part.reason }, true)}
-              means={part.means}
-              helps={part.helps}
-            />
-          ))}
         </>
       )}
       <Options chosen={chosen} isOpen={isOpen} onPlan={onPlan} />
@@ -81,17 +64,18 @@ export function Trains({ run, chosen, isOpen, onPlan }: Props) {
 }
 
 interface PartProps {
-  index: number;
   name: string;
   tokens: number;
-  of: number;
   rollouts: number;
-  href: string;
+  /** What leads to the rollouts. */
+  query: Choice;
   means?: string;
   helps?: string;
 }
 
-function Part({ index, name, tokens, of, rollouts, href, means, helps }: PartProps) {
+function Part({
+  index, name, tokens, of, rollouts, query, chosen, means, helps,
+}: PartProps & { index: number; of: number; chosen: Choice }) {
   const number = (
     <span class="num">
       {count(tokens)} <span class="quiet">· {percent(tokens, of)}</span>
@@ -115,7 +99,7 @@ function Part({ index, name, tokens, of, rollouts, href, means, helps }: PartPro
         </p>
       )}
       <p>
-        <a href={href}>{counted(rollouts, "rollout")}</a>
+        <a href={runHash({ ...chosen, ...query }, true)}>{counted(rollouts, "rollout")}</a>
       </p>
     </details>
   );
@@ -177,11 +161,13 @@ function Options({ chosen, isOpen, onPlan }: Omit<Props, "run">) {
 
 /** Says at the top that several models or agents are trained, or cannot be, because nobody chose among them. */
 export function ToChoose({ run, chosen }: { run: Run; chosen: Choice }) {
-  const unchosen = run.trains?.unchosen ?? [];
+  const { unchosen = [], parts = [] } = run.trains ?? {};
+  const mixed = parts.find(({ reason }) => reason === "several models");
   if (run.judged && run.problem !== null)
     return (
-      <p class="notice failure" role="alert">
-        <strong>A model has to be chosen first.</strong> <Inline text={run.problem} />.{" "}
+      <p class="notice failure" role="alert" title={visible(run.problem)}>
+        <strong>A model has to be chosen first.</strong>{" "}
+        {mixed && `${counted(mixed.count, "rollout")} with answers of several models: nothing of them trains before. `}
         {!isExported && <Choose kind="models" names={[...(run.choices.model ?? []), "*"]} chosen={chosen} />}
       </p>
     );

@@ -5,7 +5,6 @@ import type { Info } from "../api/types";
 import { useAnswer } from "../api/use_answer";
 import { Help } from "../keyboard/help";
 import { useKeys } from "../keyboard/keys";
-import { PairPage } from "../pages/pair";
 import { RolloutPage } from "../pages/rollout";
 import { RunPage } from "../pages/run";
 import { VerifyPage } from "../pages/verify";
@@ -17,7 +16,6 @@ const TITLES: Record<string, string> = {
   "": "Run",
   t: "Rollouts",
   r: "Rollout",
-  pair: "Two rollouts",
   verify: "Verification",
 };
 
@@ -81,8 +79,6 @@ function Page({ page, route, info }: { page: string; route: Route; info: Info | 
       return <RunPage route={route} info={info} />;
     case "r":
       return <RolloutPage key={key} route={route} info={info} />;
-    case "pair":
-      return <PairPage route={route} info={info} />;
     case "verify":
       return <VerifyPage />;
     default:

@@ -1,10 +1,8 @@
-import { useState } from "preact/hooks";
 import { isExported } from "../api/fetch_json";
 import type { Info } from "../api/types";
 import { count } from "../format";
 import { hashOf, type Route } from "../route";
 import { Inline } from "../text/visible";
-import { THEMES, chooseTheme, chosenTheme, type Theme } from "./theme";
 
 export function Header({ info, route, onHelp }: { info: Info | null; route: Route; onHelp: () => void }) {
   const [page] = route.parts;
@@ -29,33 +27,9 @@ export function Header({ info, route, onHelp }: { info: Info | null; route: Rout
             : "exported file"}
         </span>
       )}
-      <div class="tools">
-        <ThemeChoice />
-        <button class="icon" onClick={onHelp} aria-label="Keyboard help" title="Keyboard help (?)">
-          ?
-        </button>
-      </div>
+      <button class="icon" onClick={onHelp} aria-label="Keyboard help" title="Keyboard help (?)">
+        ?
+      </button>
     </header>
-  );
-}
-
-function ThemeChoice() {
-  const [theme, setTheme] = useState<Theme>(chosenTheme());
-  return (
-    <label class="theme">
-      <span class="hidden">Colors of the page</span>
-      <select
-        value={theme}
-        onChange={(event) => {
-          const chosen = event.currentTarget.value as Theme;
-          chooseTheme(chosen);
-          setTheme(chosen);
-        }}
-      >
-        {THEMES.map((name) => (
-          <option value={name}>{name === "system" ? "System colors" : name === "light" ? "Light" : "Dark"}</option>
-        ))}
-      </select>
-    </label>
   );
 }
