@@ -25,7 +25,7 @@ from art_otel.conventions.dialects.genai import (
 from art_otel.conventions.exchanges import whole_attributes
 from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.assembly import WireDialect
-from art_otel.exchange.exchange import Exchange
+from art_otel.exchange.exchange import Exchange, answer_head
 from art_otel.spans import Value
 
 
@@ -88,6 +88,19 @@ def response_body(exchange: Exchange) -> dict[str, Value]:
         attributes[names.POLICY_VERSION] = exchange.policy_version
     if exchange.was_left:
         attributes[names.CLOSED_BY_APP] = "left"
+    return attributes
+
+
+def body_attributes(asked: bytes, answered: bytes = b"") -> dict[str, Value]:
+    """Both bodies of a call as they were, and the id of the answer; nothing of one that is no JSON object."""
+    attributes: dict[str, Value] = {}
+    if asked.startswith(b"{"):
+        attributes[names.REQUEST_BODY] = _plainly_escaped(asked)
+    if answered.startswith(b"{"):
+        attributes[names.RESPONSE_BODY] = _plainly_escaped(answered)
+        head = answer_head(answered)
+        if head is not None and isinstance(head.id, str) and head.id:
+            attributes[RESPONSE_ID] = head.id
     return attributes
 
 

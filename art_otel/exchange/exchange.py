@@ -183,14 +183,11 @@ class Exchange:
         return None if self.answer is None else msgspec.json.encode(self.answer)
 
     @cached_property
-    def _answer_head(self) -> "_AnswerHead | None":
+    def _answer_head(self) -> "AnswerHead | None":
         """What a whole answer says of itself, without its content; None where it has to be read whole for that."""
         if self._status >= FIRST_REFUSAL or self.dialect == "gemini":
             return None
-        try:
-            return _ANSWER_HEAD.decode(b"".join(self._parts))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
+        return answer_head(b"".join(self._parts))
 
     @property
     def response_id(self) -> str | None:
@@ -215,7 +212,7 @@ class Exchange:
         return None if says_nothing else failure_in(self.answer or {})
 
 
-class _AnswerHead(msgspec.Struct):
+class AnswerHead(msgspec.Struct):
     """The fields of a whole answer that are needed at once. The others are passed over, which is many times as fast."""
 
     id: object = None
@@ -223,7 +220,15 @@ class _AnswerHead(msgspec.Struct):
     status: object = None
 
 
-_ANSWER_HEAD: Final = msgspec.json.Decoder(_AnswerHead)
+_ANSWER_HEAD: Final = msgspec.json.Decoder(AnswerHead)
+
+
+def answer_head(body: bytes) -> AnswerHead | None:
+    """What a whole answer says of itself; None where it is no JSON object, or one that only a lenient reader takes."""
+    try:
+        return _ANSWER_HEAD.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def failure_in(answer: dict[str, Value]) -> CallFailure | None:

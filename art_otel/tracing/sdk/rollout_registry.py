@@ -34,6 +34,7 @@ from opentelemetry.util.types import Attributes
 from art_otel import attributes, spans
 from art_otel.conventions import Role, may_be_call, may_have_role, role_of
 from art_otel.conventions.dialects.genai import OPERATION_NAME
+from art_otel.conventions.exchanges import whole_attributes
 from art_otel.forks import after_fork
 from art_otel.live import RolloutBuffer
 from art_otel.tracing.api.context import SCOPE, current_rollout_id, remote_rollout_id
@@ -274,7 +275,7 @@ def snapshot(span: ReadableSpan) -> spans.Span:
         kind=cast(spans.SpanKind, span.kind.name.lower()),
         start_ns=0,
         end_ns=None,
-        attributes=as_dict(span.attributes or {}),
+        attributes=whole_attributes(as_dict(span.attributes or {})),
         scope=spans.Scope(name=scope_of(span)),
         dropped_attributes_count=span.dropped_attributes,
     )

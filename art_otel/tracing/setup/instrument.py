@@ -25,6 +25,7 @@ from wrapt import FunctionWrapper, wrap_function_wrapper
 from art_otel.forks import after_fork
 from art_otel.tracing.internal_errors import is_of_signal
 from art_otel.tracing.openai.client import Patches
+from art_otel.tracing.sdk.processor import are_ours
 from art_otel.tracing.setup.clients import (
     BY_ENTRY_POINT,
     BYPASSED,
@@ -286,8 +287,10 @@ def _place_bypass() -> Patches:
 
 
 def _ask(instrumented: Any, _client: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401 # as openai
-    would_break = bool(kwargs.get("stream"))
+    goes_around = bool(kwargs.get("stream")) or are_ours(
+        getattr(trace.get_tracer_provider(), "_active_span_processor", None)
+    )
     for value in kwargs.values():
-        would_break = would_break or isinstance(value, Iterator)
-    ask: Callable[..., Any] = instrumented.__wrapped__ if would_break else instrumented
+        goes_around = goes_around or isinstance(value, Iterator)
+    ask: Callable[..., Any] = instrumented.__wrapped__ if goes_around else instrumented
     return ask(*args, **kwargs)
