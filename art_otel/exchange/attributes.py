@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -104,15 +103,12 @@ def body_attributes(asked: bytes, answered: bytes = b"") -> dict[str, Value]:
     return attributes
 
 
-_ESCAPED: Final = (rb"\/", rb"\u00")
-
-
 def _plainly_escaped(body: bytes) -> str:
     r"""The JSON text with characters that need no escape written plainly, so that a secret looks like one.
 
     .NET writes "a\u002Bb", PHP "a\/b".
     """
-    if any(escape in body for escape in _ESCAPED):
+    if rb"\/" in body or rb"\u00" in body:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # as lenient JSON it is read later
             body = msgspec.json.encode(msgspec.json.decode(body))
     return body.decode(errors="replace")

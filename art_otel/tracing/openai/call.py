@@ -54,7 +54,7 @@ from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.client import Options, Request, Response
 from art_otel.tracing.openai.stream import ResponseTee
 from art_otel.tracing.sdk.processor import is_spooled_only
-from art_otel.tracing.sdk.rollout_registry import is_call_by_now, path_up, runs_code
+from art_otel.tracing.sdk.rollout_registry import is_call_by_now, is_followed, path_up, runs_code
 from art_otel.tracing.sdk.scrub_spans import texts_are_clean
 
 if TYPE_CHECKING:
@@ -150,7 +150,8 @@ class ClientCall:
         self.span = current_call_span()
         if self.span is not None or not may_record or any(map(otel_context.get_value, _SUPPRESSED)):
             return
-        if is_call_by_now(trace.get_current_span()):  # of a provider that is not recorded
+        around = trace.get_current_span()
+        if not is_followed(around) and is_call_by_now(around):  # of a provider that is not recorded
             return
         self.span, self.is_own = _start(client, options), True
         self._attached_span = otel_context.attach(trace.set_span_in_context(self.span))

@@ -253,6 +253,11 @@ def was_call(span: ReadableSpan) -> bool:
     return _role(span) == "inference"
 
 
+def is_followed(span: ApiSpan) -> bool:
+    """Whether a span's start was recorded."""
+    return _IS_CALL in vars(span)
+
+
 def runs_code(span: ApiSpan) -> bool:
     """Whether a span is a tool's or an agent's, whose calls are its own."""
     return isinstance(span, ReadableSpan) and _role(span) in ("tool", "agent")
@@ -283,9 +288,12 @@ def snapshot(span: ReadableSpan) -> spans.Span:
 
 def is_call_by_now(span: ApiSpan) -> bool:
     """Whether a span that runs is an LLM call, by how it began or by what it has come to say."""
-    if vars(span).get(_IS_CALL):
-        return True
-    return isinstance(span, ReadableSpan) and (is_call(span) or was_call(span))
+    was_one = vars(span).get(_IS_CALL)
+    if was_one or not isinstance(span, ReadableSpan):
+        return bool(was_one)
+    if was_one is False and scope_of(span) == SCOPE:  # one of ours says so at once
+        return False
+    return is_call(span) or was_call(span)
 
 
 def scope_of(span: ReadableSpan) -> str:
