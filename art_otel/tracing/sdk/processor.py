@@ -330,21 +330,15 @@ def is_spooled_only(span: object) -> bool:
 
     Whoever else gets it reads attributes, which the bodies mean.
     """
-    limits = getattr(span, "_limits", None)
+    limits: Any = getattr(span, "_limits", None)
     if limits is None or limits.max_span_attribute_length is not None:
         return False
-    return are_ours(getattr(span, "_span_processor", None))
-
-
-def are_ours(processors: object) -> bool:
-    """Whether the processors of a provider are nobody else's, and keep bodies; False where they cannot be told."""
-    each: object = getattr(processors, "_span_processors", None)
-    if not isinstance(each, tuple) or not each:
-        return False
-    for processor in cast(tuple[object, ...], each):
-        if not isinstance(processor, RecordingSpanProcessor) or not processor.keeps_bodies:
+    several: object = getattr(span, "_span_processor", None)
+    processors = cast(tuple[object, ...], getattr(several, "_span_processors", ()))  # the SDK's; others hide them
+    for each in processors:
+        if not isinstance(each, RecordingSpanProcessor) or not each.keeps_bodies:
             return False
-    return True
+    return bool(processors)
 
 
 def _rewrite(rewrites: Sequence[Rewrite], span: ReadableSpan) -> ReadableSpan:
