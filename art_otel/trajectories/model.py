@@ -301,7 +301,8 @@ class Trajectory(Generic[Result_co]):
     - `incomplete_reasons` maps each reason to a count. A trajectory is complete if there is none.
     - Times are nanoseconds since the epoch. They are None if the rollout's span is missing or never ended.
     - `reward` is the final reward, or None. If you do not give it, it follows from `rewards` (`final_reward`), also in
-      a copy with other rewards: `dataclasses.replace(trajectory, rewards=…)`. One that you give stays.
+      a copy with other rewards: `dataclasses.replace(trajectory, rewards=…)`. One that you give stays,
+      unless it is what follows anyway.
     - `metadata` holds JSON values as they were given. `tools` has all tool definitions of all calls. `tool_calls` has
       the tools that ran.
     - `calls` are in causal order: a call comes after the call that its prompt continues. `turns` are the choices of all
@@ -351,7 +352,8 @@ class Trajectory(Generic[Result_co]):
         object.__setattr__(self, "turns", tuple([turn for call in self.calls for turn in call.choices or ()]))
         derived = final_reward(self.rewards)
         # `replace` hands on both fields of the object that it copies: equal ones are of its rewards, not of these.
-        if self.reward is None or self.reward == self._derived_reward:
+        # Compared as texts, because a NaN is not equal to itself.
+        if self.reward is None or repr(self.reward) == repr(self._derived_reward):
             object.__setattr__(self, "reward", derived)
         object.__setattr__(self, "_derived_reward", derived)
 
