@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,7 +24,7 @@ from art_otel.conventions.dialects.genai import (
 from art_otel.conventions.exchanges import whole_attributes
 from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.assembly import WireDialect
-from art_otel.exchange.exchange import Exchange
+from art_otel.exchange.exchange import Exchange, answer_head
 from art_otel.spans import Value
 
 
@@ -91,7 +90,17 @@ def response_body(exchange: Exchange) -> dict[str, Value]:
     return attributes
 
 
-_ESCAPED: Final = (rb"\/", rb"\u00")
+def body_attributes(asked: bytes, answered: bytes = b"") -> dict[str, Value]:
+    """Both bodies of a call as they were, and the id of the answer; nothing of one that is no JSON object."""
+    attributes: dict[str, Value] = {}
+    if asked.startswith(b"{"):
+        attributes[names.REQUEST_BODY] = _plainly_escaped(asked)
+    if answered.startswith(b"{"):
+        attributes[names.RESPONSE_BODY] = _plainly_escaped(answered)
+        head = answer_head(answered)
+        if head is not None and isinstance(head.id, str) and head.id:
+            attributes[RESPONSE_ID] = head.id
+    return attributes
 
 
 def _plainly_escaped(body: bytes) -> str:
@@ -99,7 +108,7 @@ def _plainly_escaped(body: bytes) -> str:
 
     .NET writes "a\u002Bb", PHP "a\/b".
     """
-    if any(escape in body for escape in _ESCAPED):
+    if rb"\/" in body or rb"\u00" in body:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # as lenient JSON it is read later
             body = msgspec.json.encode(msgspec.json.decode(body))
     return body.decode(errors="replace")

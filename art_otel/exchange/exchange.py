@@ -183,14 +183,11 @@ class Exchange:
         return None if self.answer is None else msgspec.json.encode(self.answer)
 
     @cached_property
-    def _answer_head(self) -> "_AnswerHead | None":
+    def _answer_head(self) -> "AnswerHead | None":
         """What a whole answer says of itself, without its content; None where it has to be read whole for that."""
         if self._status >= FIRST_REFUSAL or self.dialect == "gemini":
             return None
-        try:
-            return _ANSWER_HEAD.decode(b"".join(self._parts))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
+        return answer_head(b"".join(self._parts))
 
     @property
     def response_id(self) -> str | None:
@@ -215,7 +212,7 @@ class Exchange:
         return None if says_nothing else failure_in(self.answer or {})
 
 
-class _AnswerHead(msgspec.Struct):
+class AnswerHead(msgspec.Struct):
     """The fields of a whole answer that are needed at once. The others are passed over, which is many times as fast."""
 
     id: object = None
@@ -223,7 +220,15 @@ class _AnswerHead(msgspec.Struct):
     status: object = None
 
 
-_ANSWER_HEAD: Final = msgspec.json.Decoder(_AnswerHead)
+_ANSWER_HEAD: Final = msgspec.json.Decoder(AnswerHead)
+
+
+def answer_head(body: bytes) -> AnswerHead | None:
+    """What a whole answer says of itself; None where it is no JSON object, or one that only a lenient reader takes."""
+    try:
+        return _ANSWER_HEAD.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def failure_in(answer: dict[str, Value]) -> CallFailure | None:
@@ -273,6 +278,9 @@ _LONGEST_END: Final = 4
 _LINES: Final = 2
 """Line ends of an event that is one line of data, as nearly all are."""
 _DATA: Final = b"data:"
+_BLANK: Final = b"\n\n"
+_BEHIND: Final = 4
+"""Ends of events behind the last chunk of text: its own, those of the reason, the usage and the mark of the end."""
 _DONE: Final = b"[DONE]"
 _LAST: Final = frozenset(
     {"message_stop", "error", "response.completed", "response.failed", "response.incomplete", "response.cancelled"}
@@ -376,6 +384,27 @@ class StreamedAnswer:
             if not self.is_cut:
                 self._assembler.add(fields)
         return events
+
+    def read(self, passed: bytes) -> None:
+        r"""Take many events whose text nobody needs.
+
+        Nearly all are chunks of text, a line each: those between the first one and the last three are made one JSON
+        list, and decoded at once.
+
+            data: {"a": 1}\n\ndata: {"a": 2}\n\n   ─►   [{"a": 1}, {"a": 2}]
+        """
+        begins, ends = passed.find(_BLANK) + len(_BLANK), len(passed)
+        for _ in range(_BEHIND):
+            ends = max(0, passed.rfind(_BLANK, 0, ends))
+        if self._joined_chunks is not None and not self._splitter.begun and len(_BLANK) < begins < ends:
+            self.take(passed[:begins])
+            lines = passed[begins:ends]
+            listed = b"[%b]" % lines[len(_DATA) :].replace(_BLANK + _DATA, b",")
+            if lines.startswith(_DATA) and b"\n" not in listed and self._joined_chunks.add_texts(listed):
+                begins = ends + len(_BLANK)
+                self._count(lines + _BLANK)
+            passed = passed[begins:]
+        self.take(passed)
 
     def _count(self, piece: bytes) -> None:
         self._taken_bytes += len(piece)

@@ -17,12 +17,11 @@ import re
 import time
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import msgspec
 
-from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import TextChunk
 from art_otel.conventions.bodies.tokens import RESPONSE_MESSAGES
 from art_otel.conventions.values import RawFields, raw_fields
@@ -59,7 +58,8 @@ _SGLANG_REFUSAL: Final = b"return_token_ids is not supported with streaming"
 def missing_fields(ask: TokenRequest, request: Mapping[str, object]) -> dict[str, object]:
     """The fields that are asked for and that a request does not have, of a stream with those that ask for its usage."""
     missing = {name: value for name, value in ask.fields.items() if request.get(name) is None}
-    options = values.mapping(request.get(STREAM_OPTIONS)) or {}
+    given = request.get(STREAM_OPTIONS)
+    options: Mapping[str, object] = cast(Mapping[str, object], given) if isinstance(given, Mapping) else {}
     if "logprobs" in ask.fields and request.get("stream") and not options.get(_USAGE):
         missing[STREAM_OPTIONS] = {name: value for name, value in options.items() if name != _RUNNING} | {_USAGE: True}
     return missing

@@ -54,6 +54,23 @@ class JoinedChunks:
         choice.add_text(text, ids, logprobs)
         return True
 
+    def add_texts(self, chunks: bytes) -> bool:
+        """Join a JSON list of text chunks at once, at a third of the cost; False, and nothing, where one is another."""
+        try:
+            decoded = _CHUNKS.decode(chunks)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return False
+        pieces = [chunk.choices[0] for chunk in decoded]
+        for piece in pieces:
+            if piece.index not in self._choices or (piece.logprobs is not None and not piece.token_ids):
+                return False
+        if "id" not in self._head or "model" not in self._head:
+            return False
+        for piece in pieces:
+            logprobs = () if piece.logprobs is None else [entry.logprob for entry in piece.logprobs.content]
+            self._choices[piece.index].add_text(piece.delta.content, piece.token_ids or (), logprobs)
+        return True
+
     def body(self) -> dict[str, Value]:
         """The body so far."""
         usage = self._counts.usage()
@@ -250,6 +267,9 @@ def objects(joined: dict[str, Value], name: str) -> list[dict[str, Value]]:
     return cast(list[dict[str, Value]], joined[name])
 
 
+_NULL: Final = msgspec.Raw(b"null")
+
+
 class _TextLogprob(msgspec.Struct, forbid_unknown_fields=True):
     token: str
     logprob: float
@@ -272,13 +292,23 @@ class _TextChoice(msgspec.Struct, forbid_unknown_fields=True):
     finish_reason: None = None
     stop_reason: None = None
     token_ids: list[int] | UnsetType | None = UNSET
-    logprobs: msgspec.Raw | None = None
+    logprobs: msgspec.Raw = _NULL  # msgspec takes `Raw | None` for null alone
 
 
-class _PlainChunk(msgspec.Struct):
-    """The fields after `choices` say more than a text where they are there."""
+class _ReadChoice(msgspec.Struct, forbid_unknown_fields=True):
+    """The same, whose logprobs nobody needs in their bytes."""
 
-    choices: tuple[_TextChoice]
+    index: int
+    delta: _TextDelta
+    finish_reason: None = None
+    stop_reason: None = None
+    token_ids: list[int] | UnsetType | None = UNSET
+    logprobs: _TextLogprobs | None = None
+
+
+class _Plain(msgspec.Struct):
+    """Fields that say more than a text where they are there."""
+
     error: None = None
     usage: UnsetType | None = UNSET
     type: UnsetType = UNSET
@@ -288,6 +318,15 @@ class _PlainChunk(msgspec.Struct):
     weight_versions: UnsetType = UNSET
 
 
+class _PlainChunk(_Plain, kw_only=True):
+    choices: tuple[_TextChoice]
+
+
+class _ReadChunk(_Plain, kw_only=True):
+    choices: tuple[_ReadChoice]
+
+
+_CHUNKS: Final = msgspec.json.Decoder(list[_ReadChunk])
 _CHUNK: Final = msgspec.json.Decoder(_PlainChunk)
 _LOGPROBS: Final = msgspec.json.Decoder(_TextLogprobs)
 
@@ -316,7 +355,7 @@ def read_text_chunk(data: bytes) -> TextChunk | None:
     try:
         chunk = _CHUNK.decode(data)
         (choice,) = chunk.choices
-        raw = choice.logprobs
+        raw = None if choice.logprobs == _NULL else choice.logprobs
         entries = () if raw is None else _LOGPROBS.decode(raw).content
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

@@ -15,6 +15,7 @@ from functools import partial
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import msgspec
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
@@ -25,15 +26,23 @@ from art_otel import attributes as names
 from art_otel.calls import StreamClose
 from art_otel.conventions import request_attributes, response_attributes
 from art_otel.conventions.content_names import without_tokens
-from art_otel.conventions.exchanges import answer_attributes, lost_messages, parameters, prompt, spoken
+from art_otel.conventions.exchanges import (
+    answer_attributes,
+    lost_messages,
+    parameters,
+    prompt,
+    spoken,
+    whole_attributes,
+)
 from art_otel.conventions.values import json_object, raw_fields
 from art_otel.exchange.api_dialects import dialect_of
-from art_otel.exchange.attributes import asked_attributes, call_identity
+from art_otel.exchange.attributes import body_attributes, call_identity
 from art_otel.exchange.exchange import (
     FAILED,
     LONGEST_MESSAGE,
     CallFailure,
     Exchange,
+    answer_head,
     failure_in,
     is_unfinished,
 )
@@ -44,7 +53,8 @@ from art_otel.tracing.api.run import CLOSED
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.client import Options, Request, Response
 from art_otel.tracing.openai.stream import ResponseTee
-from art_otel.tracing.sdk.rollout_registry import is_call_by_now, path_up, runs_code
+from art_otel.tracing.sdk.processor import is_spooled_only
+from art_otel.tracing.sdk.rollout_registry import is_call_by_now, is_followed, path_up, runs_code
 from art_otel.tracing.sdk.scrub_spans import texts_are_clean
 
 if TYPE_CHECKING:
@@ -140,7 +150,8 @@ class ClientCall:
         self.span = current_call_span()
         if self.span is not None or not may_record or any(map(otel_context.get_value, _SUPPRESSED)):
             return
-        if is_call_by_now(trace.get_current_span()):  # of a provider that is not recorded
+        around = trace.get_current_span()
+        if not is_followed(around) and is_call_by_now(around):  # of a provider that is not recorded
             return
         self.span, self.is_own = _start(client, options), True
         self._attached_span = otel_context.attach(trace.set_span_in_context(self.span))
@@ -203,8 +214,9 @@ class ClientCall:
                 lost_messages(attributes_of(span), asked, records_content=partial(_records_content, span))
             )
         if self.is_own and error is not None and span.is_recording():
-            if self.request is not None and self._options is not None:
-                span.set_attributes(cast(Any, asked_attributes(_exchange(self._options, self.request))))
+            if self.request is not None:
+                asked = body_attributes(self.request.content)
+                span.set_attributes(cast(Any, asked if is_spooled_only(span) else whole_attributes(asked)))
             _fail(span, error)
         elif self.is_own and self._response is None:
             span.end()
@@ -237,6 +249,9 @@ class ClientCall:
         if response is None:
             return False
         existing = attributes_of(span)
+        if self.is_own and is_spooled_only(span):
+            self._write_bodies(span, response, existing)
+            return False
         asked, answered = response.request.content, self._answered(response)
         request = raw_fields(asked)
         added: dict[str, str | bool] = {**parameters(request), **answer_attributes(answered)}
@@ -245,11 +260,7 @@ class ClientCall:
         is_clean = False
         if self._scrubber is not None:
             added, is_clean = _scanned(self._scrubber, prompt(request), added)
-        if self.policy_version is not None and names.POLICY_VERSION not in existing:
-            added[names.POLICY_VERSION] = self.policy_version
-            at_end = None if self.ask_version is None else self.ask_version()
-            if at_end is not None and at_end != self.policy_version:
-                added[names.POLICY_VERSION_END] = at_end
+        added |= self._versions(existing)
         if tee is not None and tee.is_cut:
             span.set_attribute(names.MISSING, ["answer"])
         if tee is not None and tee.is_closed_by_app and is_unfinished(answered):
@@ -266,6 +277,38 @@ class ClientCall:
         if failure is not None and ERROR_TYPE not in existing:
             _tell_error(span, failure)
         return is_clean
+
+    def _write_bodies(self, span: Span, response: Response, existing: Attributes) -> None:
+        """Set both bodies as they were: whoever reads the spool says what they mean."""
+        tee = self.tee
+        joined = None if tee is None else tee.joined()
+        if joined is not None:
+            answered = msgspec.json.encode(joined)
+        else:
+            answered = response.content if tee is None else tee.content()
+        added = body_attributes(response.request.content, answered)
+        added |= self._versions(existing)
+        if tee is not None and tee.is_cut:
+            added[names.MISSING] = ["answer"]
+        if tee is not None and tee.is_closed_by_app and is_unfinished(joined or {}):
+            added[names.CLOSED_BY_APP] = self._stream_close
+        span.set_attributes(cast(Any, added))
+        failure = None if tee is None else tee.failure
+        head = answer_head(answered)
+        if failure is None and head is not None and (head.error or head.status == FAILED):
+            failure = failure_in(json_object(answered) or {})
+        if failure is not None:
+            _tell_error(span, failure)
+
+    def _versions(self, existing: Attributes) -> dict[str, str]:
+        """The version of the weights as the request left, and as the answer ended if that is another."""
+        if self.policy_version is None or names.POLICY_VERSION in existing:
+            return {}
+        at_end = None if self.ask_version is None else self.ask_version()
+        versions = {names.POLICY_VERSION: self.policy_version}
+        if at_end is not None and at_end != self.policy_version:
+            versions[names.POLICY_VERSION_END] = at_end
+        return versions
 
     def _answered(self, response: Response) -> dict[str, Value]:
         """The body of the answer, as far as it came; empty where it is no JSON object."""

@@ -24,7 +24,7 @@ _BEGUN: Final[dict[str, list[Value]]] = {
     "output": [{"type": "message", "role": "assistant", "content": []}],
 }
 """What the app has of a stream that it left before anything sampled came: the beginning of an answer."""
-_AT_ONCE: Final = 64
+_AT_ONCE: Final = 256
 """Pieces that pass before they are read: many at once cost less than each by itself."""
 
 
@@ -165,7 +165,8 @@ class ResponseTee:
                 if (rest := self._break_off(error)) is not None:
                     return rest
                 raise
-            self._take(chunk)
+            if self._take(chunk):
+                return chunk
 
     async def __anext__(self) -> bytes:
         while True:
@@ -180,7 +181,8 @@ class ResponseTee:
                 if (rest := self._break_off(error)) is not None:
                     return rest
                 raise
-            self._take(chunk)
+            if self._take(chunk):
+                return chunk
 
     def close(self) -> None:
         """Close httpx's iterator."""
@@ -190,13 +192,26 @@ class ResponseTee:
         """Close httpx's iterator."""
         await self._chunks.aclose()
 
-    def _take(self, chunk: bytes) -> None:
-        """Take what came, in the pieces in which it is handed on, and read what was handed on before."""
+    def _take(self, chunk: bytes) -> bool:
+        """Take what came, in the pieces in which it is handed on, and read what was handed on before.
+
+        True where it is handed on as it is: nearly every chunk is one event.
+        """
+        is_event = self._splits and not self._held and chunk.find(b"\n\n") + 2 == len(chunk)
+        if is_event and not (self._hides_usage and NO_CHOICES.search(chunk) is not None):
+            self._settle()
+            self._passed.append(chunk)
+            return True
         pieces = split(self._held + chunk) if self._splits or self._hides_usage else [chunk]
         if self._hides_usage:
             self._may_hide = NO_CHOICES.search(self._held + chunk) is not None
             self._held = pieces.pop() if pieces and not pieces[-1].endswith(_ENDS) else b""
         self._pieces = iter(pieces)
+        self._settle()
+        return False
+
+    def _settle(self) -> None:
+        """Read what was handed on, if it is much, and note that nothing is awaited."""
         if self._events is not None and len(self._passed) > _AT_ONCE:
             self._read(self._events)
         self._is_awaited = False
@@ -228,7 +243,7 @@ class ResponseTee:
         if passed and not self._is_blind:
             self._is_blind = True
             with _READING:
-                events.take(b"".join(passed))
+                events.read(b"".join(passed))
                 self._is_blind = False
         return events
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from types import MethodType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
@@ -34,6 +34,7 @@ from art_otel.tracing.sdk.rollout_registry import (
     was_call,
 )
 from art_otel.tracing.sdk.root_texts import add_root_texts
+from art_otel.tracing.sdk.scrub_spans import SpanScrubber
 from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, start_of
 from art_otel.tracing.sdk.span_parts import with_attributes
 
@@ -49,10 +50,11 @@ Rewrite: TypeAlias = Callable[[ReadableSpan], ReadableSpan]
 class RecordingSpanProcessor(SpanProcessor):
     """Give it to a TracerProvider, before its other processors.
 
-    `rewrites` change each span of a rollout. `about` is put on each rollout's own span that does not say it itself.
-    Without a `spool` lines are in memory, as long as their rollouts are open. `rollout_spans` are globs of
-    span names that begin a rollout. `rollout_attributes` are names of attributes that traces of one rollout share: the
-    lines of their spans say it. `process_rollout` gathers calls that nothing is around.
+    `rewrites` change each span of a rollout. `keeps_bodies` says that they leave bodies as they are, but for secrets.
+    `about` is put on each rollout's own span that does not say it itself. Without a `spool` lines are in memory, as
+    long as their rollouts are open. `rollout_spans` are globs of span names that begin a rollout. `rollout_attributes`
+    are names of attributes that traces of one rollout share: the lines of their spans say it. `process_rollout` gathers
+    calls that nothing is around.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class RecordingSpanProcessor(SpanProcessor):
         self.rollouts = RolloutBuffer() if rollouts is None else rollouts
         self.spool: Spool = MemorySpool() if spool is None else spool
         self.registry = RolloutRegistry(rollout_spans)
+        self.keeps_bodies = all(isinstance(rewrite, SpanScrubber) for rewrite in rewrites)
         self._rollout_attributes = tuple(rollout_attributes)
         self._rewritten: Rewrite = partial(_rewrite, tuple(rewrites))  # no method: it would hold the processor
         self._process_rollout = process_rollout
@@ -320,6 +323,22 @@ class RecordingSpanProcessor(SpanProcessor):
         self.rollouts.start_anew()
         self._handle_internal_errors.faults = 0
         self._is_asked = False
+
+
+def is_spooled_only(span: object) -> bool:
+    """Whether nobody but processors that keep bodies gets a span, and no limit cuts them: then bodies are enough.
+
+    Whoever else gets it reads attributes, which the bodies mean.
+    """
+    limits: Any = getattr(span, "_limits", None)
+    if limits is None or limits.max_span_attribute_length is not None:
+        return False
+    several: object = getattr(span, "_span_processor", None)
+    processors = cast(tuple[object, ...], getattr(several, "_span_processors", ()))  # the SDK's; others hide them
+    for each in processors:
+        if not isinstance(each, RecordingSpanProcessor) or not each.keeps_bodies:
+            return False
+    return bool(processors)
 
 
 def _rewrite(rewrites: Sequence[Rewrite], span: ReadableSpan) -> ReadableSpan:

@@ -34,6 +34,7 @@ from opentelemetry.util.types import Attributes
 from art_otel import attributes, spans
 from art_otel.conventions import Role, may_be_call, may_have_role, role_of
 from art_otel.conventions.dialects.genai import OPERATION_NAME
+from art_otel.conventions.exchanges import whole_attributes
 from art_otel.forks import after_fork
 from art_otel.live import RolloutBuffer
 from art_otel.tracing.api.context import SCOPE, current_rollout_id, remote_rollout_id
@@ -252,6 +253,11 @@ def was_call(span: ReadableSpan) -> bool:
     return _role(span) == "inference"
 
 
+def is_followed(span: ApiSpan) -> bool:
+    """Whether a span's start was recorded."""
+    return _IS_CALL in vars(span)
+
+
 def runs_code(span: ApiSpan) -> bool:
     """Whether a span is a tool's or an agent's, whose calls are its own."""
     return isinstance(span, ReadableSpan) and _role(span) in ("tool", "agent")
@@ -274,7 +280,7 @@ def snapshot(span: ReadableSpan) -> spans.Span:
         kind=cast(spans.SpanKind, span.kind.name.lower()),
         start_ns=0,
         end_ns=None,
-        attributes=as_dict(span.attributes or {}),
+        attributes=whole_attributes(as_dict(span.attributes or {})),
         scope=spans.Scope(name=scope_of(span)),
         dropped_attributes_count=span.dropped_attributes,
     )
@@ -282,9 +288,12 @@ def snapshot(span: ReadableSpan) -> spans.Span:
 
 def is_call_by_now(span: ApiSpan) -> bool:
     """Whether a span that runs is an LLM call, by how it began or by what it has come to say."""
-    if vars(span).get(_IS_CALL):
-        return True
-    return isinstance(span, ReadableSpan) and (is_call(span) or was_call(span))
+    was_one = vars(span).get(_IS_CALL)
+    if was_one or not isinstance(span, ReadableSpan):
+        return bool(was_one)
+    if was_one is False and scope_of(span) == SCOPE:  # one of ours says so at once
+        return False
+    return is_call(span) or was_call(span)
 
 
 def scope_of(span: ReadableSpan) -> str:

@@ -3,8 +3,8 @@
 Invariant: an instrumentor that the app, or opentelemetry-instrument, starts is the one in use: ours never stands beside
 it. Ours starts when the library has been imported and nobody instruments it; it gives way when somebody does later.
 What wrappers it leaves then (OpenLLMetry's do not all go) pass calls through. Where nobody has named one, requests that
-ours would break go around it (`BYPASSED`), and get spans of art-otel. One that was named, or that the app started,
-records every request.
+ours would break go around it (`BYPASSED`), as do those whose spans only the spool gets: they get spans of art-otel. One
+that was named, or that the app started, records every request.
 """
 
 import logging
@@ -25,6 +25,7 @@ from wrapt import FunctionWrapper, wrap_function_wrapper
 from art_otel.forks import after_fork
 from art_otel.tracing.internal_errors import is_of_signal
 from art_otel.tracing.openai.client import Patches
+from art_otel.tracing.sdk.processor import is_spooled_only
 from art_otel.tracing.setup.clients import (
     BY_ENTRY_POINT,
     BYPASSED,
@@ -267,7 +268,8 @@ _BYPASSED_METHODS: Final = ("create", "parse")
 def _place_bypass() -> Patches:
     """Put a bypass around the methods that OpenLLMetry has just wrapped.
 
-    OpenLLMetry 0.62.4 breaks requests of two kinds:
+    Its spans are for collectors. Where only the spool gets the spans around a request, a span of ours costs less.
+    And OpenLLMetry 0.62.4 breaks requests of two kinds:
 
     - **Streams.** Of Chat Completions and Responses, the app gets an object that is an iterator and an async iterator
       in one. Libraries ask `isinstance(stream, AsyncIterator)`: instructor's `create_partial` and `create_iterable`
@@ -288,8 +290,8 @@ def _place_bypass() -> Patches:
 
 
 def _ask(instrumented: Any, _client: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401 # as openai
-    would_break = bool(kwargs.get("stream"))
+    goes_around = bool(kwargs.get("stream")) or is_spooled_only(trace.get_current_span())
     for value in kwargs.values():
-        would_break = would_break or isinstance(value, Iterator)
-    ask: Callable[..., Any] = instrumented.__wrapped__ if would_break else instrumented
+        goes_around = goes_around or isinstance(value, Iterator)
+    ask: Callable[..., Any] = instrumented.__wrapped__ if goes_around else instrumented
     return ask(*args, **kwargs)
