@@ -18,6 +18,7 @@ import contextlib
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator
+from sys import intern
 from typing import Final, TypeAlias
 
 import msgspec
@@ -238,11 +239,11 @@ class JsonSpanBuilder(OtlpSpanBuilder):
         for pair in pairs or ():
             value = pair.value
             if value is not None and (text := value.string_value) is not None:
-                flat[pair.key] = text  # most are text or whole numbers, so no call for those, here and below
+                flat[intern(pair.key)] = text  # most are text or whole numbers, so no call for those, here and below
             elif value is not None and (number := value.int_value) is not None:
-                flat[pair.key] = number
+                flat[intern(pair.key)] = number
             else:
-                flat[pair.key] = self._value(value, (owner, pair.key), dropped, 1)
+                flat[intern(pair.key)] = self._value(value, (owner, pair.key), dropped, 1)
         return flat
 
     def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
