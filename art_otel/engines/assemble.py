@@ -50,6 +50,7 @@ from art_otel.trajectories import (
     Trajectory,
     build_trajectories,
     distinct,
+    join_groups,
     with_token_facts,
 )
 
@@ -160,16 +161,25 @@ def _rows(task: AssembleTask, stats: AssemblyStats, decisions: "Decisions | None
     for partition in task.partitions:
         rows: list[FlatRow] = []
         where = PartitionRecords(partition, shards, representatives, task.job.sizes)
-        for group in groups_of(where, job.limits, stats, _always if decisions is None else decisions.is_wanted):
-            if decisions is None:
-                trajectories: Iterable[Trajectory] = build_trajectories(
-                    group.records, job.rollout_spans, stats, rollout_attributes=job.rollout_attributes
-                ).trajectories
-            else:
-                trajectories = decisions.trajectories(group, job.rollout_spans, stats)
+        groups = groups_of(where, job.limits, stats, _always if decisions is None else decisions.is_wanted)
+        for trajectories in _built(groups, task, stats, decisions):
             rows += [flatten_row(with_token_facts(one, kept), with_traces=job.rollout_traces) for one in trajectories]
         rows.sort(key=attrgetter("order"))
         yield from rows
+
+
+def _built(
+    groups: "Iterable[RecordGroup]", task: AssembleTask, stats: AssemblyStats, decisions: "Decisions | None"
+) -> Iterator[Iterable[Trajectory]]:
+    """The trajectories of groups; in a round each group is decided on apart."""
+    spans, names = task.job.rollout_spans, task.job.rollout_attributes
+    if decisions is not None:
+        for group in groups:
+            yield decisions.trajectories(group, spans, stats)
+        return
+    records = (group.records for group in groups)
+    for together in records if names else join_groups(records, spans):
+        yield build_trajectories(together, spans, stats, rollout_attributes=names).trajectories
 
 
 class PartitionRecords(NamedTuple):
