@@ -20,6 +20,7 @@ from uuid import uuid4
 import msgspec
 
 from art_otel import storage
+from art_otel.calls import shared_tool_sets
 from art_otel.engines.route import Placement
 from art_otel.engines.run import Job, Sizes
 from art_otel.engines.shuffle import (
@@ -116,7 +117,7 @@ def assemble(task: AssembleTask) -> AssembledPart:
     stats = AssemblyStats()
     location = storage.join(task.job.scratch, f"part-{uuid4().hex}")
     decisions = _decisions_of(task)
-    with storage.staged(location) as path, PartWriter(path) as writer:
+    with shared_tool_sets(), storage.staged(location) as path, PartWriter(path) as writer:
         for row in _rows(task, stats, decisions):
             writer.add_flat(row)
         part = writer.finish(task.number)
