@@ -186,11 +186,14 @@ def build_trajectories(
     return Assembly(trajectories=tuple(trajectories), stats=stats)
 
 
-_SMALL: Final = 64
-"""Spans of a group that is built together with others."""
+_SMALL: Final = 32
+"""The most spans of a group that is built together with others."""
 
-_MANY: Final = 256
-"""Spans that are built together."""
+_TOGETHER: Final = 128
+"""The most spans that are built together."""
+
+_TEXT: Final = 4 << 20
+"""The most characters in the attributes of these spans."""
 
 
 def join_groups(groups: Iterable[SpanGroup], rollout_spans: Sequence[str] = ()) -> Iterator[SpanGroup]:
@@ -205,6 +208,7 @@ def join_groups(groups: Iterable[SpanGroup], rollout_spans: Sequence[str] = ()) 
     """
     joined: list[Span] = []
     names: set[str] = set()
+    text = 0
     for group in groups:
         spans = group.spans
         if (
@@ -216,11 +220,14 @@ def join_groups(groups: Iterable[SpanGroup], rollout_spans: Sequence[str] = ()) 
             yield group
             continue
         its_names = {span.trace_id for span in spans} | {name for span in spans if (name := declared_id(span))}
-        if len(joined) + len(spans) > _MANY or not names.isdisjoint(its_names):
+        its_text = sum([len(value) for span in spans for value in span.attributes.values() if isinstance(value, str)])
+        is_full = len(joined) + len(spans) > _TOGETHER or text + its_text > _TEXT
+        if joined and (is_full or not names.isdisjoint(its_names)):
             yield SpanGroup(spans=joined, external_rewards=())
-            joined, names = [], set[str]()
+            joined, names, text = [], set[str](), 0
         joined += spans
         names |= its_names
+        text += its_text
     if joined:
         yield SpanGroup(spans=joined, external_rewards=())
 
