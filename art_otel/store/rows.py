@@ -12,7 +12,6 @@ OpenAI's form, and one list of messages holds the main history. Source: `art.uti
 0.5.18.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -350,9 +349,6 @@ def art_metadata(metadata: Mapping[str, Value]) -> tuple[dict[str, Value], dict[
     return {**metadata, **texts}, nested
 
 
-_GROUP_KEY: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-
-
 def group_index(trajectory: Trajectory) -> int:
     """The number by which ART knows the group of a trajectory, which follows from the trajectory alone.
 
@@ -362,7 +358,7 @@ def group_index(trajectory: Trajectory) -> int:
     """
     alone = (trajectory.rollout_id, trajectory.attempt, trajectory.trace_id, trajectory.started_at)
     key = trajectory.group_key or alone
-    return int.from_bytes(blake2b(_GROUP_KEY.encode(key).encode()).digest()[:8], "big") >> 1
+    return int.from_bytes(blake2b(_ENCODER.encode(key)).digest()[:8], "big") >> 1
 
 
 _RESTORED: Final = frozenset(
