@@ -163,14 +163,25 @@ def _rows(task: AssembleTask, stats: AssemblyStats, decisions: "Decisions | None
         rows: list[FlatRow] = []
         where = PartitionRecords(partition, shards, representatives, task.job.sizes)
         groups = groups_of(where, job.limits, stats, _always if decisions is None else decisions.is_wanted)
-        for trajectories in _built(groups, task, stats, decisions):
+        for trajectories in _built(groups, partition.largest, task, stats, decisions):
             rows += [flatten_row(with_token_facts(one, kept), with_traces=job.rollout_traces) for one in trajectories]
         rows.sort(key=attrgetter("order"))
         yield from rows
 
 
+_TOGETHER: Final = 128
+"""The most spans that are built together."""
+
+_TOGETHER_BYTES: Final = 4 << 20
+"""About the most bytes of these."""
+
+
 def _built(
-    groups: "Iterable[RecordGroup]", task: AssembleTask, stats: AssemblyStats, decisions: "Decisions | None"
+    groups: "Iterable[RecordGroup]",
+    largest: SlotSize,
+    task: AssembleTask,
+    stats: AssemblyStats,
+    decisions: "Decisions | None",
 ) -> Iterator[Iterable[Trajectory]]:
     """The trajectories of groups; in a round each group is decided on apart."""
     spans, names = task.job.rollout_spans, task.job.rollout_attributes
@@ -179,7 +190,8 @@ def _built(
             yield decisions.trajectories(group, spans, stats)
         return
     records = (group.records for group in groups)
-    for together in records if names else join_groups(records, spans):
+    most = min(_TOGETHER, _TOGETHER_BYTES * largest.records // max(1, largest.bytes))
+    for together in records if names else join_groups(records, most, spans):
         yield build_trajectories(together, spans, stats, rollout_attributes=names).trajectories
 
 

@@ -159,8 +159,28 @@ def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSourc
         metadata=metadata,
         nested_metadata=nested,
         messages=art_messages(trajectory),
-        message_nodes=tuple([_message_source(node, message_positions) for node in message_nodes]),
-        token_nodes=tuple([_run_source(node, token_positions) for node in token_nodes]),
+        message_nodes=tuple(
+            [
+                MessageSource(
+                    position_of(node.parent, message_positions),
+                    node.turn,
+                    position_of(node.restates, message_positions),
+                    node.message if node.turn is None else None,
+                )
+                for node in message_nodes
+            ]
+        ),
+        token_nodes=tuple(
+            [
+                RunSource(
+                    position_of(node.parent, token_positions),
+                    node.turn,
+                    node.kept,
+                    node.ids if node.turn is None else None,
+                )
+                for node in token_nodes
+            ]
+        ),
         calls=calls,
         turns=tuple(
             [
@@ -173,19 +193,6 @@ def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSourc
         objects=objects.texts,
         rollout_traces=rollout_traces(trajectory) if with_traces else None,
     )
-
-
-def _message_source(node: MessageNode, positions: Mapping[int, int]) -> MessageSource:
-    return MessageSource(
-        position_of(node.parent, positions),
-        node.turn,
-        position_of(node.restates, positions),
-        node.message if node.turn is None else None,
-    )
-
-
-def _run_source(node: TokenNode, positions: Mapping[int, int]) -> RunSource:
-    return RunSource(position_of(node.parent, positions), node.turn, node.kept, node.ids if node.turn is None else None)
 
 
 def restore_trajectory(row: Fields) -> Trajectory:

@@ -189,15 +189,9 @@ def build_trajectories(
 _SMALL: Final = 32
 """The most spans of a group that is built together with others."""
 
-_TOGETHER: Final = 128
-"""The most spans that are built together."""
 
-_TEXT: Final = 4 << 20
-"""The most characters in the attributes of these spans."""
-
-
-def join_groups(groups: Iterable[SpanGroup], rollout_spans: Sequence[str] = ()) -> Iterator[SpanGroup]:
-    """The groups, small ones joined: a pass over many short traces costs half of as many passes over one.
+def join_groups(groups: Iterable[SpanGroup], most: int, rollout_spans: Sequence[str] = ()) -> Iterator[SpanGroup]:
+    """The groups, small ones joined to at most so many spans: a pass over many short traces costs half of many passes.
 
         trace a:  root, call  ┐
         trace b:  root, call  ├  one group of three trees, in which no two have to do with each other
@@ -208,7 +202,6 @@ def join_groups(groups: Iterable[SpanGroup], rollout_spans: Sequence[str] = ()) 
     """
     joined: list[Span] = []
     names: set[str] = set()
-    text = 0
     for group in groups:
         spans = group.spans
         if (
@@ -220,14 +213,11 @@ def join_groups(groups: Iterable[SpanGroup], rollout_spans: Sequence[str] = ()) 
             yield group
             continue
         its_names = {span.trace_id for span in spans} | {name for span in spans if (name := declared_id(span))}
-        its_text = sum([len(value) for span in spans for value in span.attributes.values() if isinstance(value, str)])
-        is_full = len(joined) + len(spans) > _TOGETHER or text + its_text > _TEXT
-        if joined and (is_full or not names.isdisjoint(its_names)):
+        if joined and (len(joined) + len(spans) > most or not names.isdisjoint(its_names)):
             yield SpanGroup(spans=joined, external_rewards=())
-            joined, names, text = [], set[str](), 0
+            joined, names = [], set[str]()
         joined += spans
         names |= its_names
-        text += its_text
     if joined:
         yield SpanGroup(spans=joined, external_rewards=())
 
