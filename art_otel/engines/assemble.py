@@ -218,8 +218,8 @@ class PartitionRecords(NamedTuple):
             yield from self._of_slot(slot, self.shards.records((slot,)))
 
     def records_of_slots(self) -> Iterator[Iterable[Stored]]:
-        """Read the records slot by slot, for the last time. Memory holds all of them, those of files compressed."""
-        blocks = self.shards.take_blocks(self.partition.slots)
+        """Read the records slot by slot. Memory holds all of them compressed."""
+        blocks = self.shards.blocks(self.partition.slots)
         for slot in self.partition.slots:
             yield self._of_slot(slot, self.shards.decode(blocks.pop(slot)))
 

@@ -46,13 +46,11 @@ from art_otel.engines.run import (
     Job,
     Runner,
     Sizes,
-    ThisProcess,
     choose_workers,
-    fit_into,
     local_engine,
     scratch_folder,
 )
-from art_otel.engines.shuffle import Shuffle, shuffle_memory
+from art_otel.engines.shuffle import Shuffle
 from art_otel.errors import UsageError
 from art_otel.scrubbing import SecretRules
 from art_otel.sources import InputFile, Limits, find_inputs, format_named, identified, plan_splits
@@ -180,10 +178,8 @@ def prepared(conversion: Conversion, job: Job, inputs: Sequence[InputFile], engi
         conversion.on_start(_total(inputs))
     scratch = None if conversion.scratch is None else os.fspath(conversion.scratch)
     chosen = nullcontext(engine) if engine is not None else _engine(conversion, inputs)
-    with scratch_folder(os.fspath(conversion.out), scratch) as folder, shuffle_memory(folder), chosen as started:
-        # What a round leaves for the next one lies in files.
-        in_memory = isinstance(started, ThisProcess) and job.round is None and fit_into(inputs, job.sizes.memory_bytes)
-        yield Runner(msgspec.structs.replace(job, scratch=folder, in_memory=in_memory), started)
+    with scratch_folder(os.fspath(conversion.out), scratch) as folder, chosen as started:
+        yield Runner(msgspec.structs.replace(job, scratch=folder), started)
 
 
 def _engine(conversion: Conversion, inputs: Sequence[InputFile]) -> AbstractContextManager[Engine]:

@@ -28,7 +28,6 @@ from art_otel.engines.shuffle import (
     ROLLOUT_REGIONS,
     Arrival,
     Membership,
-    MemoryWriter,
     Shuffled,
     ShuffleWriter,
     region_of,
@@ -270,10 +269,10 @@ class _Arrived:
 
 
 class _Split:
-    """The records of a split on their way to where tasks find them."""
+    """The records of a split on their way into its shuffle file."""
 
     def __init__(self, job: Job, summary: ReadSummary) -> None:
-        self.writer = (MemoryWriter if job.in_memory else ShuffleWriter)(job.scratch, job.sizes.slots)
+        self.writer = ShuffleWriter(job.scratch, job.sizes.slots, is_small=job.sizes.is_one_partition)
         self._summary = summary
         self._memberships: set[tuple[str, str]] = set()
         self._arrivals: dict[str, _Arrived] = defaultdict(_Arrived)

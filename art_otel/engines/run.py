@@ -54,7 +54,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     beyond a terabyte. Neighboring slots are assembled together up to `partition_bytes`, and written into one part up to
     `part_bytes`, both of records that are not compressed. A process is worth starting for `worker_bytes` of input that
     is not compressed: two took 2.5 s where one took 1.8 s for 200 MB, 4.5 s where one took 5 s for 500 MB, and always
-    twice the memory. One process keeps the records of up to `memory_bytes` of input as they are.
+    twice the memory. `is_one_partition` says that all records fill one at most, so that they are hardly compressed.
     """
 
     slots: int = 4096
@@ -62,8 +62,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     most_split: int = 128 << 20
     partition_bytes: int = 64 << 20
     part_bytes: int = 128 << 20
+    is_one_partition: bool = False
     worker_bytes: int = 256 << 20
-    memory_bytes: int = 96 << 20
 
     def split_bytes(self, total: int | None) -> int:
         """The bytes of input that one task reads, of a `total` that may be unknown (None)."""
@@ -76,17 +76,13 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
         That partition is the same for any number of slots, and each slot of each split is a block of its own.
         """
-        if not fit_into(inputs, self.partition_bytes):
+        if any(one.size is None or one.name.endswith(_COMPRESSED) for one in inputs):
+            return self  # nobody knows how many records these have
+        # Records are smaller than their JSON, and may be larger than their protobuf.
+        sizes = ((one.size or 0) * (1 if one.name.endswith(_JSON) else 4) for one in inputs)
+        if sum(sizes) > self.partition_bytes:
             return self
-        return msgspec.structs.replace(self, slots=min(self.slots, _FEW_SLOTS))
-
-
-def fit_into(inputs: Sequence[InputFile], most: int) -> bool:
-    """Whether all records of the inputs are known to take at most so many bytes."""
-    if any(one.size is None or one.name.endswith(_COMPRESSED) for one in inputs):
-        return False  # nobody knows how many records these have
-    # Records are smaller than their JSON, and may be larger than their protobuf.
-    return sum((one.size or 0) * (1 if one.name.endswith(_JSON) else 4) for one in inputs) <= most
+        return msgspec.structs.replace(self, slots=min(self.slots, _FEW_SLOTS), is_one_partition=True)
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,12 +103,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     They write into the folder or URL `scratch`, which is made when the conversion begins. `format` names a dump format,
     None detects it by content. `secrets` is for those in logs of agents. `content` are the folders in which
-    references to content are followed. `round` is that of an incremental conversion. With `in_memory` one process runs
-    all tasks, and keeps records on their way from one to the other.
+    references to content are followed. `round` is that of an incremental conversion.
     """
 
     scratch: str = ""
-    in_memory: bool = False
     sizes: Sizes
     limits: Limits = Limits()
     format: str | None = None
@@ -252,7 +246,7 @@ def local_engine(workers: int) -> Generator[Engine]:
     """An engine with so many processes; none where one is enough, or where this process may start none."""
     _keep_freed_memory()
     if workers == 1 or _is_daemon():
-        yield ThisProcess()
+        yield _ThisProcess()
         return
     import loky  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs] # takes as long as converting hundreds of spans
 
@@ -272,11 +266,8 @@ def _is_daemon() -> bool:
     return multiprocessing.current_process().daemon
 
 
-class ThisProcess:
-    """Runs all tasks here, one after the other."""
-
+class _ThisProcess:
     def run(self, function: Callable[[TaskT], SummaryT], tasks: Sequence[TaskT]) -> Iterator[SummaryT]:
-        """The summaries, as `Engine` says."""
         thresholds = gc.get_threshold()
         for task in tasks:
             gc.set_threshold(_COLLECT_EVERY)

@@ -18,7 +18,6 @@ import contextlib
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator
-from sys import intern
 from typing import Final, TypeAlias
 
 import msgspec
@@ -239,11 +238,11 @@ class JsonSpanBuilder(OtlpSpanBuilder):
         for pair in pairs or ():
             value = pair.value
             if value is not None and (text := value.string_value) is not None:
-                flat[intern(pair.key)] = text  # most are text or whole numbers, so no call for those, here and below
+                flat[pair.key] = text  # most are text or whole numbers, so no call for those, here and below
             elif value is not None and (number := value.int_value) is not None:
-                flat[intern(pair.key)] = number
+                flat[pair.key] = number
             else:
-                flat[intern(pair.key)] = self._value(value, (owner, pair.key), dropped, 1)
+                flat[pair.key] = self._value(value, (owner, pair.key), dropped, 1)
         return flat
 
     def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
