@@ -53,6 +53,9 @@ def test_short_traces_are_one_group():
 
 def test_a_rollout_with_the_id_of_another_ones_trace_is_built_apart():
     one, other = SpanBuilder(trace=1), SpanBuilder(trace=2)
-    several = [SpanGroup(spans=[one.rollout(other.trace_id)]), SpanGroup(spans=[other.chat(other.span("GET /"), [ASKED], [ANSWER])])]
+    several = [
+        SpanGroup(spans=[one.rollout(other.trace_id)]),
+        SpanGroup(spans=[other.chat(other.span("GET /"), [ASKED], [ANSWER])]),
+    ]
     assert [len(group.spans) for group in join_groups(several, 128)] == [1, 1]
     assert built(join_groups(several, 128)) == built(several)
