@@ -1,10 +1,12 @@
 """How often a law is tried or a process killed: a few times every day, more with HYPOTHESIS_PROFILE=full or by hand."""
 
 import os
+from collections.abc import Iterable
 
+import pytest
 from hypothesis import settings
 
-FEWEST = 8
+FEWEST = 5
 
 
 def examples(full: int) -> int:
@@ -13,6 +15,14 @@ def examples(full: int) -> int:
     if profile is None or profile.max_examples > quick:
         return full
     return min(quick, max(FEWEST, full * quick // settings.get_profile("full").max_examples))
+
+
+def daily(values: Iterable[object], *, one_in: int) -> list[object]:
+    """The values, or tuples of values, of a parametrized test: one in so many every day, the others are `long`."""
+    return [
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=[pytest.mark.long] * (at % one_in != 0))
+        for at, value in enumerate(values)
+    ]
 
 
 def kills(usual: int) -> int:

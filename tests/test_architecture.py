@@ -80,6 +80,7 @@ ALLOWED = {
         "sources",
         "viewer",
         "data/stored_columns",
+        "data/stored_plan",
     ),
     "numpy": ("data", "demo", "verification", "viewer"),
     "openai": ("tracing", "demo"),

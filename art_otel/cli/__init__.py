@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -81,6 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complete()
     if argv is None:
         gc.set_threshold(_COLLECT_EVERY)
+        warnings.formatwarning = _warning_line  # a person at a terminal needs no line of our source
     words = sys.argv[1:] if argv is None else argv
     parser = make_parser(words)
     arguments, unknown = parser.parse_known_args(words, argparse.Namespace(owns_process=argv is None))
@@ -105,6 +107,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def _warning_line(message: Warning | str, *_: object, **__: object) -> str:
+    return f"art-otel: warning: {message}\n"
+
+
 def _complete() -> None:
     """Tell the shell, which has asked for them, the words that may follow, and end.
 
@@ -121,7 +127,8 @@ def _of_system(error: OSError) -> str:
     if error.filename is None:
         return error.strerror or str(error)
     is_link = isinstance(error, FileExistsError) and Path(os.fsdecode(error.filename)).is_symlink()
-    problem = "is a link that leads to no folder; make that folder, or name another" if is_link else error.strerror
+    dangling = "is a link to a folder that does not exist; create that folder, or choose another"
+    problem = dangling if is_link else error.strerror
     return f"{error.filename}: {problem or error}"
 
 

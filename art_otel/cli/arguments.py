@@ -70,14 +70,16 @@ def _regex(text: str) -> str:
     try:
         return re.compile(text).pattern
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
 
 
 def parse_size(text: str) -> int:
     """The bytes. Raises ValueError, which says how a size is written."""
     size = _SIZE.fullmatch(text.strip().lower())
     if size is None:
-        raise ValueError(f"{text!r} is no size: write bytes, or a whole number of KiB, MiB, GiB or TiB, as in 64MiB")
+        raise ValueError(
+            f"{text!r} is not a size: write a number of bytes, or a whole number of KiB, MiB, GiB or TiB, such as 64MiB"
+        )
     return int(size[1]) * _BYTES[size[2]]
 
 
@@ -124,7 +126,7 @@ def _read(parse: Callable[[str], int]) -> Callable[[str], int]:
 
 def _parse_count(text: str) -> int:
     if not _IS_COUNT(text):
-        raise ValueError(f"{text!r} is no whole number")
+        raise ValueError(f"{text!r} is not a whole number")
     return int(text)
 
 

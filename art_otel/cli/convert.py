@@ -291,12 +291,12 @@ def _lines(report: "ConversionReport", out: str, held: int | None) -> list[_Show
         )
     if report.rewards.given:
         lines.append(_row("rewards", _rewards(report.rewards)))
-    lines.extend(_row("unread", f"{file.path}: {file.error}", "red") for file in report.unread)
+    lines.extend(_row("unread", file.error or file.path, "red") for file in report.unread)
     not_read = {file.format: file.not_in_format for file in report.files if file.not_in_format}
     lines.extend(_row("not in", f"{name}: {', '.join(fields)}") for name, fields in not_read.items())
     if unknown := [file.path for file in report.files if file.note == UNKNOWN_FORMAT]:
         named = ", ".join(unknown[:_LISTED]) + (", …" if len(unknown) > _LISTED else "")
-        lines.append(_row("skipped", f"{counted(len(unknown), 'file')} of no known format: {named}", "yellow"))
+        lines.append(_row("skipped", f"{counted(len(unknown), 'file')} in no known format: {named}", "yellow"))
     lines.extend(_row("hint", hint, "cyan") for hint in report.hints)
     return lines
 

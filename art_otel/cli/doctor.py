@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from art_otel.cli.terminal import printable
+from art_otel.cli.terminal import counted, printable
 
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport
@@ -47,8 +47,8 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--server",
         metavar="URL",
-        help="ask a model server what it offers for rollouts: dialects, token ids, logprobs, exact tokens; this samples"
-        " some dozen tokens",
+        help="ask a model server what it offers for rollouts: dialects, token ids, logprobs, exact tokens; this "
+        "samples a few dozen tokens",
     )
     parser.add_argument("--model", help="with --server: the model to ask for (default: the first that it lists)")
     parser.add_argument("--api-key", metavar="KEY", help="with --server: its API key")
@@ -130,8 +130,8 @@ def _of_report(report: "ConversionReport") -> Iterable[_Finding]:
     trajectories, calls = report.trajectories, report.calls
     level = "ok" if trajectories.total and calls.total else "problem"
     counts = (
-        f"{report.spans.read} spans, {trajectories.total} rollouts"
-        f" ({trajectories.complete} complete), {calls.total} LLM calls"
+        f"{counted(report.spans.read, 'span')}, {counted(trajectories.total, 'rollout')}"
+        f" ({trajectories.complete:,} complete), {counted(calls.total, 'LLM call')}"
     )
     yield _Finding(level, "sources", counts)
     for hint in report.hints:
@@ -150,7 +150,7 @@ def _of_process_rollouts(trajectories: "Iterable[Trajectory]") -> Iterable[_Find
             reason = f"it has the calls of many requests or tasks of {framework}: {_REQUESTS}"
             reasons.setdefault(reason, _about(trajectory))
         if isinstance(name := trajectory.metadata.get("art.calls_after"), str):
-            reason = f"it holds calls that began after {name!r} had ended without any; {_LOST}"
+            reason = f"some of its calls began after {name!r} had ended without a call; {_LOST}"
             reasons.setdefault(reason, _about(trajectory))
     for reason, about in list(reasons.items())[:_LISTED]:
         yield _Finding("warning", "rollout", f"{about}: {reason}")

@@ -29,6 +29,7 @@ _ADVANTAGES: Final = (
 )
 _CREDITS: Final = ("outcome_reward", "step_reward", "call_reward")
 _STATUSES: Final = ("ok", "error", "cancelled", "unfinished")
+_NONE_INSTALLED: Final = "no exporter is installed; in a checkout of art-otel, for TRL: pip install ./exporters/trl"
 
 
 def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
@@ -163,7 +164,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         return _list_exporters(as_json=arguments.json)
     if arguments.paths and not arguments.to:
-        raise UsageError(f"say --to NAME; {_what_can_be_written(arguments)}")
+        raise UsageError(f"choose an exporter with --to NAME; {_what_can_be_written(arguments)}")
     required = {"PATH": arguments.paths, "--to": arguments.to, "--out": arguments.out}
     if missing := [name for name, value in required.items() if not value]:
         raise UsageError(f"also give {', '.join(missing)}; `art-otel export --list` lists the exporters")
@@ -266,7 +267,7 @@ def _ids_in(file: Path, paths: Sequence[str]) -> set[str]:
     told = f"{file}: {len(known):,} of {counted(given, 'id')} {'is' if given == 1 else 'are'} in the data"
     if not known:
         raise UsageError(
-            f"{told}; it must contain rollout ids, one per line, such as `Save ids` of `art-otel view` writes"
+            f"{told}; it must contain rollout ids, one per line, as `Save ids` of `art-otel view` writes them"
         )
     sys.stderr.write(f"art-otel: {printable(told)}\n")
     return known
@@ -289,9 +290,12 @@ def _what_can_be_written(arguments: argparse.Namespace) -> str:
     """The exporters and formats that give a record of the trajectories one has."""
     from art_otel.exporting import installed_exporters, writable  # noqa: PLC0415 # as above
 
+    exporters = [one.exporter for one in installed_exporters() if one.exporter is not None]
+    if not exporters:
+        return _NONE_INSTALLED
     found = writable(
         arguments.paths,
-        [one.exporter for one in installed_exporters() if one.exporter is not None],
+        exporters,
         allow_incomplete=arguments.allow_incomplete,
         split=arguments.split,
         status=arguments.status or ("ok",),
@@ -299,8 +303,9 @@ def _what_can_be_written(arguments: argparse.Namespace) -> str:
     )
     shown = [f"{name} (--format {' | '.join(formats)})" for name, formats in found.items() if formats]
     if not shown:
-        return "no installed exporter can write these trajectories; `--list` shows what each needs"
-    return f"for these trajectories there are {', '.join(shown)}"
+        names = ", ".join(exporter.name for exporter in exporters)
+        return f"none of those installed ({names}) can write these trajectories; `--list` shows what each needs"
+    return f"these trajectories fit {', '.join(shown)}"
 
 
 def _other_formats(report: "ExportReport") -> Iterator[str]:
@@ -337,7 +342,7 @@ def _lines(report: "ExportReport") -> Iterator[str]:
 def _named(files: tuple[str, ...]) -> str:
     if not files:
         return "no file"
-    return files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1:,} more"
+    return files[0] if len(files) == 1 else f"{files[0]} and {counted(len(files) - 1, 'more file')}"
 
 
 def _option(text: str) -> tuple[str, str]:
@@ -356,7 +361,7 @@ def _list_exporters(*, as_json: bool) -> int:
         sys.stdout.write(printable_json([_exporter_json(one) for one in exporters]) + "\n")
         return 0
     if not exporters:
-        sys.stdout.write("no exporter is installed; in a checkout of art-otel, for TRL: pip install ./exporters/trl\n")
+        sys.stdout.write(f"{_NONE_INSTALLED}\n")
     for one in exporters:
         sys.stdout.writelines(f"{printable(line)}\n" for line in _described(one))
     return 0

@@ -114,9 +114,10 @@ def _json_lines(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     reasons = ", ".join(f"{reason} ({count})" for reason, count in row["incomplete_reasons"].items())
     complete = f"no: {reasons}" if reasons else "yes"
-    reward = "-" if row["reward"] is None else f"{row['reward']:g}"
+    named = ", ".join(f"{name} {value:g}" for name, value in row["rewards"].items() if value is not None)
+    reward = named or "-" if row["reward"] is None else f"{row['reward']:g}"
     return (
-        row["rollout_id"],
+        row["rollout_id"] if row["attempt"] is None else f"{row['rollout_id']} (attempt {row['attempt']})",
         row["name"] or "-",
         row["group_id"] or "-",
         row["status"],
@@ -137,6 +138,7 @@ def _overview(trajectory: Trajectory) -> dict[str, Any]:
         "parent_rollout_id": trajectory.parent_rollout_id,
         "status": trajectory.status,
         "reward": trajectory.reward,
+        "rewards": {one.name: one.value for one in trajectory.rewards if one.target is one.step is None},
         "complete": trajectory.complete,
         "incomplete_reasons": dict(trajectory.incomplete_reasons),
         "calls": len(trajectory.calls),

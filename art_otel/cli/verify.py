@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from textwrap import fill
 from typing import TYPE_CHECKING, Final
 
-from art_otel.cli.terminal import printable, printable_json, table_lines
+from art_otel.cli.terminal import counted, printable, printable_json, table_lines
 from art_otel.errors import ArtOtelError
 
 if TYPE_CHECKING:
@@ -102,10 +102,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _lines(result: "Verification") -> Iterator[str]:
-    of_all = "" if result.rollouts == result.total_rollouts else f" of {result.total_rollouts:,}"
-    yield f"{result.rollouts:,}{of_all} rollouts, {result.completions:,} completions compared\n"
+    some = "" if result.rollouts == result.total_rollouts else f"{result.rollouts:,} of "
+    yield f"{some}{counted(result.total_rollouts, 'rollout')}, {counted(result.completions, 'completion')} compared\n"
     for reason, count in result.skipped.items():
-        yield f"not compared: {count} completions, {printable(reason)}\n"
+        yield f"not compared: {counted(count, 'completion')}, {printable(reason)}\n"
     if result.all.tokens:
         rows = {"all": result.all}
         rows |= {f"version {name}": figures for name, figures in result.by_version.items()}

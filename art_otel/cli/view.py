@@ -84,13 +84,13 @@ def run(arguments: argparse.Namespace) -> int:
     selects = arguments.rollout or arguments.group or arguments.limit is not None
     if arguments.html is None and (selects or (arguments.where and not arguments.say)):
         raise UsageError(
-            "--rollout, --group, --where and --limit select what --html writes, and --where what --say says; the page"
-            " shows everything"
+            "--rollout, --group and --limit need --html, and --where needs --html or --say; without these, the page "
+            "shows everything"
         )
     if (arguments.html is not None or arguments.say) and arguments.labels:
         raise UsageError(
-            "--labels lets the page write, and what is written or said keeps nothing; --html alone shows what labels"
-            " and notes there are"
+            "--labels lets the page write labels, so it has no effect with --html or --say; --html shows the labels "
+            "and notes that there are"
         )
     if not 0 <= arguments.port < 1 << 16:
         raise UsageError(f"--port {arguments.port}: give a number below 65536; 0 chooses a free one")

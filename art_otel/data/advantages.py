@@ -13,11 +13,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from art_otel.data import formulas
 from art_otel.errors import UsageError
 
 Rewards: TypeAlias = Sequence[float | None]
@@ -69,8 +70,6 @@ AdvantageName: TypeAlias = Literal[
 _LARGEST: Final = 1e150
 """Rewards are smaller than this, so that their squares, and the sum of these over a group, are finite."""
 
-_LOST_DEGREES: Final = {"population": 0, "sample": 1}
-
 
 def centered(rewards: Rewards) -> Advantages:
     """A_i = r_i - mean(r).
@@ -79,7 +78,7 @@ def centered(rewards: Rewards) -> Advantages:
     One member with a reward: 0.0. Zero variance: 0.0. All None: all NaN. Raises UsageError with the position of a
     reward that is NaN, infinite or not below 1e150.
     """
-    return _deviations(_values(rewards, "rewards"))
+    return formulas.centered(_alone(rewards))
 
 
 def dr_grpo(rewards: Rewards) -> Advantages:
@@ -103,13 +102,11 @@ def grpo(rewards: Rewards, *, std: Literal["population", "sample"] = "population
     variance: 0.0, with epsilon 0 too. All None: all NaN. Raises UsageError with the position of a reward that is NaN,
     infinite or not below 1e150, and for another `std` or an epsilon that is negative or not finite.
     """
-    if std not in _LOST_DEGREES:
+    if std not in formulas.LOST_DEGREES:
         raise UsageError(f'std: {std!r}; use "population" or "sample"')
     if not 0 <= epsilon < math.inf:
         raise UsageError(f"epsilon: {epsilon!r}; use a finite number of 0 or more, such as 1e-6")
-    deviations = centered(rewards)
-    divisor = math.sqrt(_variance(deviations, std)) + epsilon
-    return deviations / divisor if divisor else deviations * 0.0
+    return formulas.grpo(_alone(rewards), std=std, epsilon=epsilon)
 
 
 def rloo(rewards: Rewards) -> Advantages:
@@ -120,9 +117,7 @@ def rloo(rewards: Rewards) -> Advantages:
     left (verl keeps its raw reward). Zero variance: 0.0. All None: all NaN. Raises UsageError with the position of a
     reward that is NaN, infinite or not below 1e150.
     """
-    deviations = centered(rewards)
-    count = int(np.count_nonzero(~np.isnan(deviations)))
-    return deviations * (count / max(count - 1, 1))
+    return formulas.rloo(_alone(rewards))
 
 
 def reinforce(rewards: Rewards, *, baseline: float) -> Advantages:
@@ -142,9 +137,7 @@ def grpo_batch(groups: Sequence[Rewards]) -> tuple[Advantages, ...]:
     Shape: groups x (members,) -> groups x (members,). A group of one, or of equal rewards: 0.0. Raises UsageError as
     `grpo` does.
     """
-    values = [_values(rewards, f"rewards[{group}]") for group, rewards in enumerate(groups)]
-    divisor = math.sqrt(_variance(_deviations(_joined(values)), "sample")) + 1e-4
-    return tuple(_deviations(of_group) / divisor for of_group in values)
+    return _of_each(groups, formulas.grpo_batch(_joined(groups)))
 
 
 def reinforce_plus_plus(groups: Sequence[Rewards]) -> tuple[Advantages, ...]:
@@ -157,9 +150,7 @@ def reinforce_plus_plus(groups: Sequence[Rewards]) -> tuple[Advantages, ...]:
     Shape: groups x (members,) -> groups x (members,). One reward in all, or equal rewards: 0.0. Raises UsageError as
     `grpo` does.
     """
-    values = [_values(rewards, f"rewards[{group}]") for group, rewards in enumerate(groups)]
-    deviations = _deviations(_joined(values))
-    return _divided(deviations / math.sqrt(_variance(deviations, "population") + 1e-8), values)
+    return _of_each(groups, formulas.reinforce_plus_plus(_joined(groups)))
 
 
 def reinforce_plus_plus_baseline(groups: Sequence[Rewards]) -> tuple[Advantages, ...]:
@@ -169,9 +160,7 @@ def reinforce_plus_plus_baseline(groups: Sequence[Rewards]) -> tuple[Advantages,
     Shape: groups x (members,) -> groups x (members,). A group of one, or of equal rewards: 0.0 (verl keeps the raw
     reward of one member). Raises UsageError as `grpo` does.
     """
-    values = [_deviations(_values(rewards, f"rewards[{group}]")) for group, rewards in enumerate(groups)]
-    divisor = math.sqrt(_variance(_joined(values), "population") + 1e-8)
-    return tuple(of_group / divisor for of_group in values)
+    return _of_each(groups, formulas.reinforce_plus_plus_baseline(_joined(groups)))
 
 
 def gdpo(groups: Sequence[NamedRewards], weights: Mapping[str, float]) -> tuple[Advantages, ...]:
@@ -189,17 +178,8 @@ def gdpo(groups: Sequence[NamedRewards], weights: Mapping[str, float]) -> tuple[
     A reward that one member alone has, or of zero variance: adds 0.0 before the last mean is taken off. All s equal, or
     one alone: 0.0. No reward of any name: NaN. Raises UsageError as `grpo` does.
     """
-    sums: list[Advantages] = []
-    for number, group in enumerate(groups):
-        normalized: list[Advantages] = []
-        for name, weight in weights.items():
-            deviations = _deviations(_values(group[name], f"rewards[{number}][{name!r}]"))
-            normalized.append(weight * deviations / (math.sqrt(_variance(deviations, "sample")) + 1e-4))
-        table = np.array(normalized)
-        sums.append(np.where(np.isnan(table).all(axis=0), np.nan, np.nansum(table, axis=0)))
-    deviations = _deviations(_joined(sums))
-    divisor = math.sqrt(_variance(deviations, "sample")) + 1e-4
-    return _divided(deviations / divisor, sums)
+    named = {name: _joined([group[name] for group in groups], f"[{name!r}]") for name in weights}
+    return _of_each([next(iter(group.values())) for group in groups], formulas.gdpo(named, weights))
 
 
 def step_level(rewards: Sequence[Rewards], advantage: Callable[[Rewards], Advantages] = grpo) -> tuple[Advantages, ...]:
@@ -254,30 +234,39 @@ def find_advantage(advantage: AdvantageName | Advantage | None) -> Advantage | N
     )
 
 
-def _divided(values: Advantages, groups: Sequence[Advantages]) -> tuple[Advantages, ...]:
-    """The values of all groups, which have the sizes of these."""
-    ends = np.cumsum([len(group) for group in groups])
-    return tuple(np.split(values, ends[:-1])) if groups else ()
+def name_of(advantage: Advantage | None) -> AdvantageName | None:
+    """The name by which `advantage` was, or could have been, chosen; None for a function of a user."""
+    named = {**ADVANTAGES, **ADVANTAGES_OVER_GROUPS, **ADVANTAGES_OVER_REWARDS}
+    return cast("AdvantageName | None", next((name for name, one in named.items() if one == advantage), None))
 
 
-def _joined(values: Sequence[Advantages]) -> Advantages:
-    return np.concatenate(values) if values else np.empty(0, np.float64)
+FORMULAS: Final[Mapping[AdvantageName, formulas.Formula]] = {
+    "grpo": formulas.grpo,
+    "grpo_sample": partial(formulas.grpo, std="sample"),
+    "dr_grpo": formulas.centered,
+    "rloo": formulas.rloo,
+    "centered": formulas.centered,
+    "grpo_batch": formulas.grpo_batch,
+    "reinforce_plus_plus": formulas.reinforce_plus_plus,
+    "reinforce_plus_plus_baseline": formulas.reinforce_plus_plus_baseline,
+}
+"""The named advantages of one reward, for all groups at once."""
 
 
-def _variance(deviations: Advantages, std: Literal["population", "sample"]) -> float:
-    """The variance of numbers whose mean is 0; 0.0 where there is none."""
-    known = deviations[~np.isnan(deviations)]
-    # One number has no deviation, so it divides 0.0, and any divisor but 0 will do.
-    return math.fsum(known**2) / max(len(known) - _LOST_DEGREES[std], 1)
+def _alone(rewards: Rewards) -> formulas.GroupedRewards:
+    return formulas.GroupedRewards.one(_values(rewards, "rewards"))
 
 
-def _deviations(values: Advantages) -> Advantages:
-    rewarded = values[~np.isnan(values)]
-    if not len(rewarded):
-        return values
-    # fsum rounds once, so the order does not matter; a mean rounded out of its range would make equal rewards differ.
-    mean = min(max(math.fsum(rewarded) / len(rewarded), rewarded.min()), rewarded.max())
-    return values - mean
+def _joined(groups: Sequence[Rewards], of_name: str = "") -> formulas.GroupedRewards:
+    """The rewards of all groups, one group behind the other."""
+    values = [_values(rewards, f"rewards[{number}]{of_name}") for number, rewards in enumerate(groups)]
+    owners = np.repeat(np.arange(len(groups)), list(map(len, groups)))
+    return formulas.GroupedRewards(np.concatenate([np.zeros(0), *values]), owners, len(groups))
+
+
+def _of_each(groups: Sequence[Rewards], advantages: Advantages) -> tuple[Advantages, ...]:
+    """The advantages of each group."""
+    return tuple(np.split(advantages, np.cumsum(list(map(len, groups)))[:-1])) if groups else ()
 
 
 def _values(rewards: Rewards, path: str) -> Advantages:

@@ -145,9 +145,14 @@ class ShuffleOrder:
         index, count = self.worker
         return numbers[(index - numbers.start) % count :: count]
 
-    def arranged(self, units: Sequence[Unit], number: int) -> list[Unit]:
-        """The units of a window in their order: shuffled, and with a `bucket` by length, whole buckets shuffled."""
-        shuffled = self.shuffled(units, number)
+    def arranged(self, units: Iterable[Unit], number: int) -> Iterable[Unit]:
+        """The units of a window in their order: shuffled, and with a `bucket` by length, whole buckets shuffled.
+
+        In the order of the files, no more of them is in memory than was read.
+        """
+        if self.seed is None and self.bucket is None:
+            return units
+        shuffled = self.shuffled(list(units), number)
         if self.bucket is None:
             return shuffled
         by_length = sorted(shuffled, key=lambda unit: sum(map(len, unit)))

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from art_otel.data.columns import CHOOSING, CREDITING, Coded, Columns, Flags, reason_where
+from art_otel.data.columns import Coded, ColumnPart, Columns, Flags, reason_where
 from art_otel.data.model_names import (
     ANOTHER_MODEL,
     is_among,
@@ -61,6 +61,16 @@ class Chosen(NamedTuple):
     refused: Coded
     left_out: Coded
     untrained: Coded
+
+
+def parts_for(selection: Selection) -> frozenset[ColumnPart]:
+    """What has to be read to choose by these options."""
+    parts: set[ColumnPart] = {"choosing"}
+    if selection.version is not None:
+        parts.add("crediting")
+    if selection.rollouts is not None:
+        parts.add("naming")
+    return frozenset(parts)
 
 
 def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None]) -> Chosen:
@@ -245,7 +255,7 @@ class SeveralModels:
         number = "1 rollout has" if len(self.rollouts) == 1 else f"{len(self.rollouts):,} rollouts have"
         return (
             f"{number} completions of several models ({counts}), and no option says which one is trained."
-            f' Choose, as with models=["{first}"], or models="*" for all of them'
+            f' Choose with models=["{first}"] (--models {first}), or models="*" for all of them'
             " (docs/how-to/train-only-the-policy.md)"
         )
 
@@ -299,7 +309,7 @@ def choose_rollouts(chunks: Sequence[Chunk], selection: Selection) -> ChosenRoll
 
     Raises StoreError; UsageError where some have completions of several models, and nobody chose among these.
     """
-    columns = read_columns(chunks, CHOOSING if selection.version is None else CREDITING)
+    columns = read_columns(chunks, parts_for(selection))
     chosen = choose(columns, selection, why_left_out(chunks))
     several_models(columns, chosen, selection, np.ones(len(columns.call), np.bool_)).check()
     left_out, ends = list(chosen.left_out), columns.turn_offsets.tolist()

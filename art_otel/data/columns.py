@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from hashlib import sha256
 from operator import attrgetter
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_args, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,8 @@ Flags: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
 Texts: TypeAlias = NDArray[np.object_]
 
-UNKNOWN: Final = -(2**63)
-"""A number that nobody knows: files may hold any other."""
+UNKNOWN: Final = -(2**31)
+"""A number that nobody knows: no count, position or choice is negative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,9 @@ def code_type(count: int) -> type[np.integer[Any]]:
     return np.int8 if count < 2**7 else np.int16 if count < 2**15 else np.int32
 
 
-ColumnPart: TypeAlias = Literal["choosing", "crediting", "counting", "masks"]
-"""What a column is read for: what is chosen, more than the final reward, how many tokens there are, or their masks."""
+ColumnPart: TypeAlias = Literal["choosing", "crediting", "counting", "masks", "naming"]
+"""What a column is read for: what is chosen, more than the final reward, how many tokens there are, their masks, or
+the ids of rollouts, which take more memory than all else."""
 
 
 Owner: TypeAlias = Literal["rollout", "gap", "call", "turn", "span", "reward"]
@@ -177,7 +178,7 @@ class Columns:
     in files there are numbers of items. A reward is NaN where nobody gave one, infinite where somebody gave NaN.
     """
 
-    rollout_id: Annotated[Texts, ColumnSource("rollout")]
+    rollout_id: Annotated[Texts, ColumnSource("rollout", part="naming")]
     status: Annotated[Coded, ColumnSource("rollout")]
     end: Annotated[Coded, ColumnSource("rollout")]
     split: Annotated[Coded, ColumnSource("rollout")]
@@ -307,6 +308,8 @@ class Columns:
             if isinstance(column, Coded):
                 digest.update(repr(column.values).encode())
                 column = column.codes
+            if column.strides == (0,):  # nothing was read of it
+                continue
             is_text = column.dtype == np.object_
             digest.update(repr(column.tolist()).encode() if is_text else np.ascontiguousarray(column).data)
         return digest.hexdigest()
@@ -359,7 +362,9 @@ def unread(name: str, kind: Any, size: int) -> Any:  # noqa: ANN401 # a column
     """The column of this name where nothing was read of it, which takes no memory."""
     if kind is Coded:
         return Coded(np.broadcast_to(np.int8(0), size), (None,))
-    number = np.float64(np.nan) if kind == Floats else np.False_ if kind == Flags else np.int64(unknown_of(name))
+    if kind == Texts:
+        return np.broadcast_to(np.array("", np.object_), size)
+    number = np.float64(np.nan) if kind == Floats else np.False_ if kind == Flags else np.int32(unknown_of(name))
     return np.broadcast_to(number, size)
 
 
@@ -412,8 +417,14 @@ def columns_of(trajectories: Sequence[Trajectory], parts: frozenset[ColumnPart] 
         elif kind == Flags:
             columns[name] = np.array([bool(value) for value in values], np.bool_)
         else:
-            columns[name] = np.array([_whole(value, unknown_of(name)) for value in values], np.int64)
+            columns[name] = narrow(np.array([_whole(value, unknown_of(name)) for value in values], np.int64))
     return Columns(**columns)
+
+
+def narrow(numbers: Ints) -> Ints:
+    """The numbers in 32 bits, where they fit."""
+    is_small = not len(numbers) or (numbers.min() >= UNKNOWN and numbers.max() < -UNKNOWN)
+    return cast(Ints, numbers.astype(np.int32)) if is_small else numbers
 
 
 def unknown_of(name: str) -> int:

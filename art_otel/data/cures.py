@@ -30,8 +30,8 @@ def cure_of_no_reward(names: Mapping[str, int]) -> Cure:
     several = most.split(", ")
     credit = f"weighted({', '.join(f'{name}=1' for name in several)})" if several[1:] else f"outcome_reward({most})"
     return cure._replace(
-        helps=f"{sum(names.values()):,} of them have rewards, such as {most}, and none is the final one: say what they"
-        f" come to, with credit={credit}, or give one reward without a name."
+        helps=f"{sum(names.values()):,} of them have rewards, such as {most}, and none is the final one: combine them "
+        f"with credit={credit}, or give one reward without a name."
     )
 
 
@@ -79,7 +79,8 @@ _CURES: Final = {
         "a call has no policy version", "Set policy_version in art_otel.configure() or on the rollout."
     ),
     "another policy version": Cure(
-        "another version than the option names sampled the rollout", "Name that version, or allow it by max_staleness."
+        "the rollout was not sampled by the version that the option names",
+        "Name that version, or allow it by max_staleness.",
     ),
     "policy version without a number": Cure(
         "staleness compares numbers, and this version contains no clear number", f"{HOW_TO_WRITE}."
@@ -112,7 +113,8 @@ _CURES: Final = {
         "Allow more tokens when you sample, or choose length=keep to train it.",
     ),
     "constrained sampling": Cure(
-        "its request restricted the tokens, as by a schema or allowed_token_ids, or shifted them, as by logit_bias",
+        "its request restricted the tokens, for example by a schema or allowed_token_ids, or changed their"
+        " probabilities, for example by logit_bias",
         "Choose constrained=keep to train it.",
     ),
     "images not carried": Cure(
@@ -129,31 +131,32 @@ _CURES: Final = {
         " tokenizer (docs/troubleshooting.md).",
     ),
     "messages unknown": Cure(
-        "nobody recorded the prompt, of which a tokenizer could make ids",
+        "the prompt was not recorded, so a tokenizer cannot make its ids",
         "Switch content capture on in the instrumentor (docs/how-to/capture-content.md), or ask the server for ids.",
     ),
     "not a chat": Cure(
         "its call completes a text without a chat template", "Ask the server for ids, with ART_OTEL_REQUEST_TOKENS=1."
     ),
     "continues a message": Cure(
-        "its call goes on with the last message, which no chat template renders as the server did",
+        "its call continues the last message, and no chat template renders this as the server did",
         "Ask the server for ids, with ART_OTEL_REQUEST_TOKENS=1.",
     ),
     "not text alone": Cure(
-        "its messages have images or other content, of which a chat template makes no ids here",
+        "its messages have images or other content, for which a chat template makes no ids here",
         "Ask the server for ids, with ART_OTEL_REQUEST_TOKENS=1.",
     ),
     "rejected by the chat template": Cure(
-        "the chat template raised an error for its messages, as for a role or an order that it does not know",
-        "Give the tokenizer of the policy itself; its template takes what the policy was asked.",
+        "the chat template raised an error for its messages, for example because of a role or an order that it does "
+        "not know",
+        "Use the policy's own tokenizer; its template accepts what the policy was asked.",
     ),
     "prompt rendered otherwise": Cure(
-        "the chat template writes the prompt in another way once the answer is behind it",
-        "Give a tokenizer whose template only adds to a prompt, or ask the server for ids.",
+        "the chat template writes the prompt differently when an answer follows it",
+        "Use a tokenizer whose template never changes a prompt when something follows it, or ask the server for ids.",
     ),
     "not rendered whole": Cure(
         "the chat template leaves out something of the answer, such as its reasoning or its tool calls",
-        "Give a tokenizer whose template writes all that the policy samples, or ask the server for ids.",
+        "Use a tokenizer whose template writes everything that the policy samples, or ask the server for ids.",
     ),
     "nothing sampled": Cure("no call of the rollout has a completion", "Check whether its calls failed."),
     "no tokens sampled": Cure("the completion is empty", "Nothing is wrong: there is nothing to train."),

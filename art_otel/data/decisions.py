@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from art_otel.data.choosing import HOW_SAMPLED, NOT_THE_POLICYS
-from art_otel.data.columns import EVERY_PART, Coded, Columns, Flags, Floats, Ints, Texts, columns_of
+from art_otel.data.columns import EVERY_PART, Coded, Columns, Flags, Floats, Ints, columns_of
 from art_otel.data.credit import token_rewards_by_turn
 from art_otel.data.rewards import UNUSABLE, Weights
-from art_otel.data.sources import Chunk, read_numbered
+from art_otel.data.sources import Chunk, read_ids, read_numbered
 from art_otel.data.token_facts import FEW, UNKNOWN_MODE
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
@@ -116,20 +116,9 @@ class SequenceCounts(NamedTuple):
     altered: tuple[str, ...] = ()
 
 
-class RolloutTotals(NamedTuple):
-    """What reports count of a rollout, by the names of `BatchReport`; `too_long` are its sequences that are skipped."""
-
-    context_exceeded: Any
-    drifts: Any
-    rewritten_prompts: Any
-    uncounted_completions: Any
-    shared_steps: Any
-    too_long: Any = 0
-    skipped_trained_tokens: Any = 0
-    truncated_sequences: Any = 0
-    truncated_tokens: Any = 0
-    truncated_trained_tokens: Any = 0
-    unplaced_token_rewards: Any = 0
+CountsByName: TypeAlias = Mapping[str, NDArray[np.int32]]
+"""What reports count of each rollout, by the names of `BatchReport`; `too_long` are its sequences that are skipped.
+Names of which nothing was counted may be missing. Shape: (rows,)."""
 
 
 class RolloutDecision(NamedTuple):
@@ -146,10 +135,10 @@ class TrainingDecisions:
     `refused[i]` is why an option leaves row i out as a whole. The turns of row i begin at `turn_offsets[i]`: each has a
     code of why it is not trained (-1 also where the row is refused), a usable reward and an advantage, NaN for none.
     `to_make` marks turns whose ids a tokenizer makes, whose reason is not whole before. The sequences of row i begin at
-    `sequence_offsets[i]`, with the numbers of `SequenceCounts`; `altered` has the words of each. `counts` has the
-    numbers of `RolloutTotals`, `token_rewards` counts rewards of spans of tokens by name. `unusable` is the id of a
-    rollout with a reward that is no usable number, else None. `turn_sampled` counts the sampled tokens that were
-    recorded, `turn_trained` those that are trained; `counted` marks rows of which all were recorded.
+    `sequence_offsets[i]`, with the numbers of `SequenceCounts`; `altered` counts for each how many completions were
+    sampled from another distribution, by what their logprobs are of. `token_rewards` counts rewards of spans of tokens
+    by name. `unusable` are the ids of rows with a reward that is no usable number. `turn_sampled` counts the sampled
+    tokens that were recorded, `turn_trained` those that are trained; `counted` marks rows of which all were recorded.
     Shapes: (rows,), (turns,), (sequences,) and (rows + 1,) of offsets.
     """
 
@@ -161,10 +150,10 @@ class TrainingDecisions:
     to_make: Flags
     sequence_offsets: Ints
     sequences: NDArray[np.int32]
-    altered: NDArray[np.object_]
-    counts: NDArray[np.int32]
+    altered: Mapping[str, NDArray[np.int32]]
+    counts: CountsByName
     token_rewards: Mapping[str, Ints] = field(default_factory=dict[str, Ints])
-    unusable: Texts
+    unusable: Mapping[int, str]
     turn_sampled: NDArray[np.int32]
     turn_trained: NDArray[np.int32]
     counted: Flags
@@ -187,10 +176,12 @@ class TrainingDecisions:
             to_make=self.to_make[turns],
             sequence_offsets=sequence_offsets,
             sequences=self.sequences[sequences],
-            altered=self.altered[sequences],
-            counts=self.counts[chosen],
+            altered={mode: counts[sequences] for mode, counts in self.altered.items()},
+            counts={name: counts[chosen] for name, counts in self.counts.items()},
             token_rewards={name: counts[chosen] for name, counts in self.token_rewards.items()},
-            unusable=self.unusable[chosen],
+            unusable={place: self.unusable[row] for place, row in enumerate(rows) if row in self.unusable}
+            if self.unusable
+            else {},
             turn_sampled=self.turn_sampled[turns],
             turn_trained=self.turn_trained[turns],
             counted=self.counted[chosen],
@@ -201,8 +192,11 @@ class TrainingDecisions:
         reasons = [None if code < 0 else REASONS[code] for code in self.reasons.tolist()]
         numbers = zip(_or_none(self.rewards), _or_none(self.advantages), reasons, strict=True)
         turns = [TurnReward(*each) for each in numbers]
-        counted = zip(self.sequences.tolist(), self.altered, strict=True)
-        sequences = [SequenceCounts(*each, altered=altered) for each, altered in counted]
+        sequences = [SequenceCounts(*each) for each in self.sequences.tolist()]
+        for mode, counts in self.altered.items():
+            for place in np.flatnonzero(counts).tolist():
+                altered = (*sequences[place].altered, *(mode,) * int(counts[place]))
+                sequences[place] = sequences[place]._replace(altered=altered)
         ends = zip(self.turn_offsets.tolist(), self.sequence_offsets.tolist(), strict=True)
         start, first = next(ends)
         for end, last in ends:
@@ -223,7 +217,7 @@ class TrainingDecisions:
     def is_unusable(self) -> Flags:
         """Which rows train nothing, and have a reward that is no usable number. Shape: (rows,)."""
         trained = _summed((self.reasons < 0).astype(np.int64), self.turn_offsets) > 0
-        return ~trained & np.array([name is not None for name in self.unusable], np.bool_)
+        return ~trained & np.isin(np.arange(len(self)), list(self.unusable))
 
     @property
     def trained(self) -> Ints:
@@ -270,7 +264,7 @@ class TrainingDecisions:
             lengths=np.array([len(made[number].token_ids) for number in map(int, numbers)], np.int64),
             rows=np.zeros(len(numbers), np.int64),
         )
-        fitted, counts = _fit(placed, reasons, options, 1, [rollout_id].__getitem__)
+        fitted, counts = _fit(placed, reasons, options, 1, lambda _: rollout_id)
         is_end_unknown = {span.turn for span in spans if not span.is_end_known}
         sizes = fitted.sizes
         numbers_of = _sequence_counts(
@@ -289,8 +283,8 @@ class TrainingDecisions:
             turn_trained=turn_trained,
             sequence_offsets=np.array([0, len(self.sequences) + len(numbers_of)]),
             sequences=np.concatenate([self.sequences, numbers_of]),
-            altered=np.concatenate([self.altered, _no_words(len(numbers_of))]),
-            counts=self.counts + _rollout_counts(1, **counts, unplaced_token_rewards=unplaced),
+            altered={mode: np.append(each, np.zeros_like(numbers_of[:, 0])) for mode, each in self.altered.items()},
+            counts=_sums(self.counts, _counts_of(1, **counts, unplaced_token_rewards=unplaced)),
         )
 
 
@@ -331,7 +325,8 @@ def decide(
     to_make = np.zeros(len(rows), np.bool_)
     counts: dict[str, Any] = {}
     names: dict[str, Ints] = {}
-    sequences, altered = np.zeros((0, len(SequenceCounts._fields) - 1), np.int32), _no_words(0)
+    sequences = np.zeros((0, len(SequenceCounts._fields) - 1), np.int32)
+    altered: Mapping[str, NDArray[np.int32]] = {}
     sequence_rows = np.zeros(0, np.int64)
     turn_trained = np.zeros(len(rows), np.int32)
     if options is not None:
@@ -356,16 +351,13 @@ def decide(
             lengths=(columns.prompt_tokens + sampled)[leaves],
             rows=rows[leaves],
         )
-        fitted, counts = _fit(spans, reasons, options, len(columns), columns.rollout_id.__getitem__)
+        fitted, counts = _fit(spans, reasons, options, len(columns), lambda row: read_ids(chunks, [row])[row])
         turn_trained[fitted.turns] = fitted.sizes
         sequence_rows = fitted.rows
         sequences, altered = _recorded_sequences(columns, chunks, fitted, advantages, has_masks=options.has_masks)
     else:
         reasons = np.where(reasons < 0, skipped, reasons)
     reasons[~selected[rows]] = -1
-    unusable = np.full(len(columns), None, np.object_)
-    of_unusable = np.unique(rows[reasons == CODES[UNUSABLE]])
-    unusable[of_unusable] = columns.rollout_id[of_unusable]
     is_uncounted = (turn_trained > 0) & columns.is_uncounted[columns.turn_calls]
     return TrainingDecisions(
         refused=refused,
@@ -377,7 +369,7 @@ def decide(
         sequence_offsets=np.searchsorted(sequence_rows, np.arange(len(columns) + 1)),
         sequences=sequences,
         altered=altered,
-        counts=_rollout_counts(
+        counts=_counts_of(
             len(columns),
             context_exceeded=columns.end.equals(CONTEXT_EXCEEDED) & selected,
             drifts=np.where(selected, columns.drifts, 0),
@@ -387,7 +379,7 @@ def decide(
             **counts,
         ),
         token_rewards=names,
-        unusable=unusable,
+        unusable=read_ids(chunks, np.unique(rows[reasons == CODES[UNUSABLE]]).tolist()),
         turn_sampled=sampled.astype(np.int32),
         turn_trained=turn_trained,
         counted=_summed((columns.sampled_tokens < 0).astype(np.int64), columns.turn_offsets) == 0,
@@ -457,8 +449,8 @@ def _fit(
     if options.overflow == "raise":
         first = int(np.argmax(is_long))
         raise UsageError(
-            f"rollout {name_of(int(spans.rows[first]))}: a sequence of {spans.lengths[first]} tokens, max_tokens is"
-            f' {limit}; allow more, or say overflow="drop" or "truncate"'
+            f"rollout {name_of(int(spans.rows[first]))}: a sequence has {spans.lengths[first]} tokens, but max_tokens "
+            f'is {limit}; raise it, or choose overflow="drop" or "truncate"'
         )
     in_long = is_long[spans.sequences]
     kept = ~in_long | ((spans.starts < limit) & (options.overflow == "truncate"))
@@ -494,8 +486,11 @@ def _fit(
 
 def _recorded_sequences(
     columns: Columns, chunks: Sequence[Chunk], spans: TrainedSpans, advantages: Floats, *, has_masks: bool
-) -> tuple[NDArray[np.int32], NDArray[np.object_]]:
-    """The numbers of the sequences of ids that a server gave, and what their logprobs are of where that is altered."""
+) -> tuple[NDArray[np.int32], Mapping[str, NDArray[np.int32]]]:
+    """The numbers of the sequences of ids that a server gave, and how many completions were altered, by their logprobs.
+
+    Shapes: (sequences, 8) and (sequences,).
+    """
     turns, sizes = spans.turns, spans.sizes
     calls, sampled = columns.turn_calls[turns], columns.sampled_tokens[turns]
     # As `token_facts.completion_sampling` describes them.
@@ -503,10 +498,12 @@ def _recorded_sequences(
     is_scored = ~is_masked & (np.maximum(columns.unscored_tokens[turns], 0) < sampled)
     is_zero = is_scored & (np.maximum(columns.zero_logprobs[turns], 0) == sampled) & (sampled > FEW)
     is_zero &= ~(columns.is_constrained | columns.is_greedy)[calls]
-    altered = _no_words(len(spans.lengths))
     is_altered = is_scored & columns.is_altered[calls]
-    for place, mode in zip(spans.sequences[is_altered].tolist(), columns.logprobs_mode[calls[is_altered]], strict=True):
-        altered[place] = (*altered[place], mode or UNKNOWN_MODE)
+    places, modes = spans.sequences[is_altered], columns.logprobs_mode[calls[is_altered]]
+    altered = {
+        mode or UNKNOWN_MODE: np.bincount(places[modes.equals(mode)], minlength=len(spans.lengths)).astype(np.int32)
+        for mode in dict.fromkeys(modes)
+    }
     if has_masks:
         is_masked &= ~columns.has_sampling_mask[turns]
     counts = _sequence_counts(
@@ -548,22 +545,24 @@ def _sequence_counts(
     retokenized: int = 0,
 ) -> NDArray[np.int32]:
     """The numbers of `SequenceCounts` of each sequence. Shape: (sequences, 8)."""
-
-    def summed(numbers: Any) -> NDArray[Any]:  # noqa: ANN401 # one for all spans, or for each
-        weights = np.broadcast_to(numbers, len(spans.turns)).astype(np.float64)
-        return np.bincount(spans.sequences, weights, len(spans.lengths))
-
+    counts = np.zeros((len(spans.lengths), len(SequenceCounts._fields) - 1), np.int32)
+    counts[:, 0], counts[:, -1] = spans.lengths, retokenized
     of_spans = (spans.sizes, 1, without_logprobs, zero_advantage_tokens, zero_logprobs, without_stop_token)
-    made = np.full(len(spans.lengths), retokenized)
-    return np.stack([spans.lengths, *map(summed, of_spans), made], axis=1).astype(np.int32)
+    for place, numbers in enumerate(of_spans, 1):
+        if np.any(numbers):
+            weights = np.broadcast_to(numbers, len(spans.turns))
+            counts[:, place] = np.bincount(spans.sequences, weights, len(spans.lengths))
+    return counts
 
 
-def _rollout_counts(rollouts: int, **counts: Any) -> NDArray[np.int32]:  # noqa: ANN401 # a number, or one a rollout
-    """The numbers of `RolloutTotals` of each rollout. Shape: (rollouts, 11)."""
-    table = np.zeros((rollouts, len(RolloutTotals._fields)), np.int32)
-    for place, name in enumerate(RolloutTotals._fields):
-        table[:, place] = counts.get(name, 0)
-    return table
+def _counts_of(rollouts: int, **counts: Any) -> CountsByName:  # noqa: ANN401 # a number, or one a rollout
+    """What was counted of each rollout, without what was not."""
+    return {name: np.broadcast_to(one, rollouts).astype(np.int32) for name, one in counts.items() if np.any(one)}
+
+
+def _sums(one: CountsByName, other: CountsByName) -> CountsByName:
+    shared = {name: one[name] + other[name] for name in one.keys() & other.keys()}
+    return {**one, **other, **shared}
 
 
 def _codes_of(reasons: Coded) -> Codes:
@@ -586,9 +585,3 @@ def _ranges(offsets: Ints, rows: Ints) -> tuple[Ints, Ints]:
 def _summed(values: NDArray[Any], offsets: Ints) -> Ints:
     """Sum a number of each item for each row."""
     return np.diff(np.concatenate([[0], np.cumsum(values)])[offsets]).astype(np.int64)
-
-
-def _no_words(count: int) -> NDArray[np.object_]:
-    words = np.empty(count, np.object_)
-    words.fill(())
-    return words

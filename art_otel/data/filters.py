@@ -68,7 +68,10 @@ def read_conditions(text: str) -> list[Condition]:
     for part in text.split("&"):
         match = _CONDITION.fullmatch(part)
         if match is None or not match[1].strip():
-            raise UsageError(f"where={part!r:.100}: write NAME>=VALUE, with >=, <=, >, <, = or !=, and & between two")
+            raise UsageError(
+                f"where={part!r:.100}: write conditions such as NAME>=VALUE (>=, <=, >, <, = or !=), "
+                "with & between them"
+            )
         conditions.append(Condition(unquote(match[1]).strip(), match[2], unquote(match[3]).strip()))
     return conditions
 
@@ -85,7 +88,7 @@ def read_shares(split: object) -> tuple[tuple[float, ...] | None, object]:
     shares = tuple(float(share) for share in texts[0].split("/"))
     if len(texts) > 1 or not all(shares) or not 0.999 <= sum(shares) <= 1.001:
         raise UsageError(
-            f"split={'/'.join(texts)!r}: shares are above 0 and make 1 together, as in 0.9/0.1 or 0.8/0.1/0.1"
+            f"split={'/'.join(texts)!r}: shares must be above 0 and add up to 1, as in 0.9/0.1 or 0.8/0.1/0.1"
         )
     return shares, [one for one in listed if one not in texts] or None
 
@@ -103,7 +106,7 @@ def narrowed(sources: Sources, selection: SelectionKeywords, **candidates: Unpac
     part = selection.get("part")
     if division is None:
         if part is not None:
-            raise UsageError(f"part={part!r}: is a part of shares; give split='0.9/0.1' too")
+            raise UsageError(f"part={part!r}: only shares have parts; also give split='0.9/0.1'")
         return kept
     parts = split_by_task(sources, division, kept, **candidates)
     if (part or PARTS[0]) not in parts:
@@ -142,8 +145,8 @@ def _fulfilling(sources: Sources, where: str, among: object) -> frozenset[str]:
             ids.add(trajectory.rollout_id)
     if missing := [one for one in conditions if one.name not in known and not is_empty]:
         raise UsageError(
-            f"where={str(missing[0])!r}: nothing here is named {missing[0].name!r}; there are the rewards"
-            f" {_listed(rewards)}, the metadata {_listed(metadata)}, and the fields {', '.join(_FIELDS)}"
+            f"where={str(missing[0])!r}: no reward, metadata or field is named {missing[0].name!r}. The rewards are"
+            f" {_listed(rewards)}; the metadata {_listed(metadata)}; the fields {', '.join(_FIELDS)}"
         )
     return frozenset(ids)
 
@@ -250,9 +253,9 @@ def split_by_task(
     shared = [task for task, members in tasks.items() if any(rollouts[one] for one in members)]
     if len(shared) < len(division.shares):
         raise UsageError(
-            f"split={'/'.join(f'{share:g}' for share in division.shares)}: the {sum(rollouts.values()):,} rollouts that"
-            f" are chosen are of {len(shared)} task{'' if len(shared) == 1 else 's'} (of one group, or with one first"
-            " prompt), and a task is never in two parts; choose more rollouts, or write one file"
+            f"split={'/'.join(f'{share:g}' for share in division.shares)}: these shares need"
+            f" {len(division.shares)} tasks (groups, or first prompts), because a task is never in two parts; the"
+            f" chosen rollouts have {len(shared)}. Choose more rollouts, or write one file"
         )
     counts = [max(1, round(share * len(shared))) for share in division.shares[1:]]
     while sum(counts) >= len(shared):

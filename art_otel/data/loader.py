@@ -20,12 +20,13 @@ from art_otel.data.arranging import Batch, Layout, ShuffleOrder, Unit, WaitingGr
 from art_otel.data.decisions import SequenceOptions, TrainingDecisions, TurnReward
 from art_otel.data.model_names import with_model_versions
 from art_otel.data.options import validate
-from art_otel.data.plan import Plan, Scoring, make_plan
+from art_otel.data.plan import Plan, Scoring, warn
 from art_otel.data.report import BatchReport, names_given, warn_of_no_comparison, warn_of_nothing
 from art_otel.data.rewards import UNUSABLE, token_rewards
 from art_otel.data.selection import Selection, View
 from art_otel.data.sequences import Decision, MakeHistories, PlannedSequence, TokenSequence, build_sequences
-from art_otel.data.sources import Chunk, ListedChunks, read_columns
+from art_otel.data.sources import Chunk, ListedChunks, read_ids
+from art_otel.data.stored_plan import plan_of
 from art_otel.errors import UsageError
 from art_otel.notebook import MOST_SHOWN, page_html
 from art_otel.store import Wanted
@@ -207,7 +208,8 @@ class Batches:
 
         `report` has the sums of the decisions. Raises StoreError.
         """
-        report, ids = self._new_report(), read_columns(self._chunks).rollout_id
+        report = self._new_report()
+        ids = read_ids(self._chunks, range(sum(chunk.rows for chunk in self._chunks)))
         for chunk in self._chunks:
             decided: dict[int, Decision] = {}
             for numbers, decisions, _ in self._decided(chunk, chunk.numbers):
@@ -235,11 +237,13 @@ class Batches:
         StoreError, and UsageError for tokens that a tokenizer makes.
         """
         if self._recipe.make_histories is not None:
-            raise UsageError("tokenizer: what it makes is decided when it is made; use decisions()")
+            raise UsageError(
+                "tokenizer: its sequences are only decided one by one, when they are made; use decisions()"
+            )
         plan = self._whole_plan()
         self.report = self._report_of(plan)
         self.report.count(plan.decisions)
-        self.report.give(sequence for one in plan.decisions.each() for sequence in one.sequences)
+        self.report.give_all(plan.decisions)
         return plan.decisions
 
     @property
@@ -292,7 +296,10 @@ class Batches:
         recipe = self._recipe
         gives_sequences = recipe.make_histories is not None or recipe.selection.view == "tokens"
         options = recipe.sequences if gives_sequences else None
-        return make_plan(self._chunks, recipe.selection, recipe.scoring, options, whole=whole)
+        plan = plan_of(self._chunks, recipe.selection, recipe.scoring, options, whole=whole)
+        if recipe.scoring.advantage is not None and not whole:
+            warn(plan)
+        return plan
 
     def _new_report(self) -> BatchReport:
         """The report of an iteration. Raises UsageError where nobody chose one of several models."""
@@ -342,14 +349,14 @@ class Batches:
                         yield unit
                     place = (number, place[1] + len(unit))
 
-    def _of_window(self, number: int, given: Iterable[tuple[int, Unit]], waiting: WaitingGroups) -> list[Unit]:
+    def _of_window(self, number: int, given: Iterable[tuple[int, Unit]], waiting: WaitingGroups) -> Iterable[Unit]:
         match self._recipe.order.keep_together:
             case "group":
-                return list[Unit](waiting.whole(number, given))
+                return waiting.whole(number, given)
             case "rollout":
-                return [sequences for _, sequences in given]
+                return (sequences for _, sequences in given)
             case None:
-                return [[sequence] for _, sequences in given for sequence in sequences]
+                return ([sequence] for _, sequences in given for sequence in sequences)
 
     def _sequences(
         self, chunk: Chunk, *, own: Container[int] | None = None, report: BatchReport | None = None

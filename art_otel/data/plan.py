@@ -13,25 +13,28 @@ for each completion, and then keeps 80.
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast
+from functools import cached_property
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from art_otel.attributes import REWARD_NAME
+from art_otel.data import formulas
 from art_otel.data.advantages import (
+    FORMULAS,
     Advantage,
     AdvantageName,
-    GroupAdvantage,
     OverGroups,
     OverRewards,
     Rewards,
     find_advantage,
+    name_of,
 )
-from art_otel.data.choosing import NOT_THE_POLICYS, SEVERAL, Chosen, SeveralModels, choose, several_models
+from art_otel.data.choosing import NOT_THE_POLICYS, SEVERAL, Chosen, SeveralModels, choose, parts_for, several_models
 from art_otel.data.columns import Coded, ColumnPart, Columns, Flags, Floats, Ints, reason_where
 from art_otel.data.credit import Credit, CreditName, KnownRewards, find_credit, named_rewards, shared_steps
 from art_otel.data.decisions import SequenceOptions, TrainingDecisions, TurnReward, decide
@@ -72,7 +75,7 @@ def make_scoring(
     return Scoring(credit=find_credit(credit), advantage=find_advantage(advantage), zero_variance=choice.zero_variance)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RewardTable:
     """What has a reward of its own: rollouts, steps of rollouts, or turns, as the credit says. Shape: (rewarded,).
 
@@ -87,6 +90,30 @@ class RewardTable:
     rewards: Floats
     parts: Mapping[str, Floats]
     of_turns: Ints
+
+    @cached_property
+    def order(self) -> Ints:
+        """The positions of the rewarded, one group and moment behind the other. Shape: (rewarded,)."""
+        return np.lexsort((self.moments, self.groups))
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Where each group and moment begins in this order."""
+        changes = (np.diff(self.groups[self.order]) != 0) | (np.diff(self.moments[self.order]) != 0)
+        return np.concatenate([[0], np.flatnonzero(changes) + 1])[: len(self.rows)]
+
+    @cached_property
+    def owners(self) -> Ints:
+        """The group and moment of each of the rewarded, as a position in `starts`. Shape: (rewarded,)."""
+        owners = np.empty(len(self.rows), np.int64)
+        owners[self.order] = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.rows)))
+        return owners
+
+    def grouped(self, rewards: Floats) -> formulas.GroupedRewards:
+        """These rewards in order, unknown where they are not usable."""
+        ordered = rewards[self.order]
+        ordered[~np.isfinite(ordered)] = np.nan
+        return formulas.GroupedRewards(ordered, self.owners[self.order], len(self.starts))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,56 +161,83 @@ def make_plan(
     """Read the columns of all trajectories, compare the rewards of each group, and decide what is trained.
 
     Groups in which all known rewards are equal are skipped where `scoring` says so. Parts that are left out are read
-    only for the `whole`. Without `options` nothing becomes sequences (`decide`). Warns where a rollout has
-    rewards and none of them is final, and where a group of several policy versions may be several. Raises UsageError
-    for a credit or an advantage that gives something of another shape, or advantages that are not finite.
+    only for the `whole`. Without `options` nothing becomes sequences (`decide`). Raises StoreError; UsageError for a
+    credit or an advantage that gives something of another shape, or advantages that are not finite.
     """
-    parts: set[ColumnPart] = {"choosing", "counting"}
+    parts: set[ColumnPart] = {"counting", *parts_for(selection)}
     weights = None if options is None else options.weights
-    if not scoring.credit.reads_final_reward or selection.version is not None or weights is not None:
+    if not scoring.credit.reads_final_reward or weights is not None:
         parts.add("crediting")
     if options is not None and options.has_masks:
         parts.add("masks")
     columns = read_columns(chunks, frozenset(parts), whole=whole)
     chosen = choose(columns, selection, why_left_out(chunks))
     selected = ~chosen.refused.known
-    given = _rewards(columns, chunks, selection, scoring.credit, selected)
     groups, keys = columns.groups(selected)
-    rewarded = _rewarded(columns, chosen, scoring.credit, given, groups)
-    advantages = None if scoring.advantage is None else _compare(rewarded, scoring, keys)
-    flat = np.zeros(len(rewarded.rows), np.bool_)
-    if scoring.zero_variance == "drop":
-        flat = _flat(rewarded, is_by_name=isinstance(scoring.advantage, OverRewards))
-    reward, advantage, reasons = _of_turns(rewarded, advantages, flat)
-    several = several_models(columns, chosen, selection, given.known | (scoring.advantage is None))
-    is_several = np.isin(np.arange(len(columns)), several.rollouts)
-    shared = shared_steps(columns)[0] if scoring.credit.per == "step" else np.zeros(0, np.int64)
-    plan = Plan(
+    learned = _learn(columns, chunks, chosen, selection, scoring, groups, keys)
+    is_several = np.isin(np.arange(len(columns)), learned.several_models.rollouts)
+    return Plan(
         decisions=decide(
             columns,
             chunks,
             chosen.refused.or_else(reason_where(is_several, SEVERAL)),
             chosen.untrained,
-            (reward, advantage, chosen.left_out.or_else(reasons)),
+            (learned.rewards, learned.advantages, chosen.left_out.or_else(learned.reasons)),
             options,
-            shared,
+            shared_steps(columns)[0] if scoring.credit.per == "step" else np.zeros(0, np.int64),
         ),
         groups=groups,
         fingerprint=columns.digest(chunk.name for chunk in chunks),
         no_final_reward=_names_without_final(columns, selected) if scoring.credit.reads_final_reward else Counter(),
-        several_models=several,
-        compared=_count_compared(rewarded, scoring.advantage),
+        several_models=learned.several_models,
+        compared=learned.compared,
         mixed_version_groups=_mixed_versions(columns, groups, keys),
+        is_rewarded=learned.is_rewarded,
+        has_groups=learned.has_groups,
+        compares=learned.compares,
+    )
+
+
+class _Learned(NamedTuple):
+    """The usable reward of each turn, its advantage, NaN where there is none, and why it is not trained.
+
+    The rest is as in a Plan. Shape: (turns,).
+    """
+
+    rewards: Floats
+    advantages: Floats
+    reasons: Coded
+    several_models: SeveralModels
+    compared: int
+    is_rewarded: bool
+    has_groups: bool
+    compares: bool
+
+
+def _learn(
+    columns: Columns,
+    chunks: Sequence[Chunk],
+    chosen: Chosen,
+    selection: Selection,
+    scoring: Scoring,
+    groups: Ints,
+    keys: Sequence[GroupKey],
+) -> _Learned:
+    """Reward all turns, and compare what was rewarded with its group."""
+    given = _rewards(columns, chunks, selection, scoring.credit, ~chosen.refused.known)
+    rewarded = _rewarded(columns, chosen, scoring.credit, given, groups)
+    advantages = None if scoring.advantage is None else _compare(rewarded, scoring, keys)
+    flat = np.zeros(len(rewarded.rows), np.bool_)
+    if scoring.zero_variance == "drop":
+        flat = _flat(rewarded, is_by_name=isinstance(scoring.advantage, OverRewards))
+    return _Learned(
+        *_of_turns(rewarded, advantages, flat),
+        several_models=several_models(columns, chosen, selection, given.known | (scoring.advantage is None)),
+        compared=_count_compared(rewarded, scoring.advantage),
         is_rewarded=not len(rewarded.rewards) or not np.isnan(rewarded.rewards).all(),
         has_groups=bool((rewarded.groups >= 0).any()),
-        compares=any(len(members) > 1 for members in _groups(rewarded)),
+        compares=len(rewarded.starts) < len(rewarded.rows),
     )
-    if scoring.advantage is not None and not whole:
-        if plan.no_final_reward:
-            _warn(plan.no_final_reward)
-        if plan.mixed_version_groups:
-            _warn_of_versions(plan.mixed_version_groups)
-    return plan
 
 
 def _rewards(
@@ -203,10 +257,10 @@ def _rewards(
 def rewards_of(trajectory: Trajectory, credit: Credit) -> tuple[float | None, ...]:
     """Call the credit, which is a user's function, and check what it gives. Raises UsageError."""
     result = cast(object, credit.rewards(trajectory))
-    turns, whose = len(trajectory.turns), f"credit: of rollout {trajectory.rollout_id!r} it"
+    turns, whose = len(trajectory.turns), f"credit: for rollout {trajectory.rollout_id!r}, it"
     rewards = tuple(cast(Iterable[object], result)) if isinstance(result, Iterable) else None
     if rewards is None or len(rewards) != turns:
-        raise UsageError(f"{whose} gave {result!r:.200}; it must return {turns} rewards, one for each turn")
+        raise UsageError(f"{whose} returned {result!r:.200}; it must return {turns} rewards, one for each turn")
     return tuple([as_reward(whose, reward) for reward in rewards])
 
 
@@ -217,26 +271,28 @@ def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewa
     rollout     all turns of a rollout    its rollout        all
     step        turns of one step         rollout and step   those of the same step
     call        a turn                    its position       those of the call at the same place
-    """
-    rows = columns.turn_rows
-    steps = columns.step[columns.turn_calls]
-    has_key = ~chosen.refused.known[rows]
-    if credit.per == "rollout":
-        keys, moments = rows, np.zeros(len(rows), np.int64)
-    elif credit.per == "step":
-        keys, moments = rows * len(steps.values) + steps.codes, steps.codes
-        has_key &= steps.known
-    else:
-        keys, moments = np.arange(len(rows)), columns.call
-    turns = np.flatnonzero(has_key & ~chosen.left_out.where(NOT_THE_POLICYS.__contains__))
-    distinct, first, places = np.unique(keys[turns], return_index=True, return_inverse=True)
 
-    # Of several turns with one key the last that is assigned counts: of a rollout the first with a reward, of a step
-    # its last turn.
+    Of several turns with one key, the first that was given a reward has it for a rollout, the last turn for a step.
+    """
+    rows, steps = columns.turn_rows, columns.step[columns.turn_calls]
+    has_key = ~chosen.refused.known[rows]
+    match credit.per:
+        case "rollout":
+            keys, moments = rows, np.zeros(len(rows), np.int64)
+        case "step":
+            keys, moments = rows * len(steps.values) + steps.codes, steps.codes
+            has_key &= steps.known
+        case "call":
+            keys, moments = np.arange(len(rows)), columns.call
+    turns = np.flatnonzero(has_key & ~chosen.left_out.where(NOT_THE_POLICYS.__contains__))
+    distinct, first, places = _distinct(keys[turns])
     order = np.flatnonzero(given.known[turns])[::-1] if credit.per == "rollout" else np.arange(len(turns))
-    values, known = np.full(len(distinct), np.nan), np.zeros(len(distinct), np.bool_)
-    values[places[order]], known[places[order]] = given.values[turns[order]], given.known[turns[order]]
+    deciding = np.full(len(distinct), -1)  # the turn whose reward counts: the last that is assigned
+    deciding[places[order]] = turns[order]
+    known = (deciding >= 0) & given.known[deciding]
+    values = np.where(known, given.values[deciding], np.nan)
     rewarded_rows = rows[turns[first]]
+
     named = {name: named_rewards(columns, name) for name in credit.weights or ()}
     is_usable = known & (np.abs(values) < LARGEST)  # NaN is below nothing
     for of_name in named.values():
@@ -258,6 +314,15 @@ def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewa
         parts={name: np.where(is_usable, one.values[rewarded_rows], np.nan) for name, one in named.items()},
         of_turns=of_turns,
     )
+
+
+def _distinct(keys: Ints) -> tuple[Ints, Ints, Ints]:
+    """The different keys in order, where each occurs first, and which of them each key is."""
+    changes = np.diff(keys, prepend=-1)
+    if (changes >= 0).all():  # as of rollouts and calls: then nothing has to be sorted
+        first = np.flatnonzero(changes)
+        return keys[first], first, np.cumsum(changes > 0) - 1
+    return np.unique(keys, return_index=True, return_inverse=True)
 
 
 def _of_turns(rewarded: RewardTable, advantages: Floats | None, flat: Flags) -> tuple[Floats, Floats, Coded]:
@@ -299,16 +364,25 @@ def _mixed_versions(columns: Columns, groups: Ints, keys: Sequence[GroupKey]) ->
     return [keys[int(group)].group_id for group in numbers[counts > 1]]
 
 
-def _warn(without_final: Counter[str]) -> None:
+def warn(plan: Plan) -> None:
+    """Warn where rollouts have rewards and none of them is final, and where a group may be several."""
+    if plan.no_final_reward:
+        _warn_of_names(plan.no_final_reward)
+    if plan.mixed_version_groups:
+        _warn_of_versions(plan.mixed_version_groups)
+
+
+def _warn_of_names(without_final: Counter[str]) -> None:
     names, count = without_final.most_common(1)[0]
     several = names.split(", ")
     weights = ", ".join(f'"{name}": 1.0' for name in several)
     credit = f"weighted({{{weights}}})" if len(several) > 1 else f'outcome_reward("{names}")'
+    total = without_final.total()
+    have = "1 rollout has" if total == 1 else f"{total:,} rollouts have"
     warnings.warn(
-        f"{without_final.total():,} rollouts have {'several ' if len(several) > 1 else ''}rewards ({names}: {count:,})"
-        f" and none is the final one, so they are not trained. Combine them with credit=art_otel.data.{credit}, or "
-        "give one reward without a name",
-        stacklevel=2,
+        f"{have} {'several ' if len(several) > 1 else ''}rewards ({names}: {count:,}), and none is the final one, so"
+        f" nothing is trained with them. Choose with credit=art_otel.data.{credit}, or give a reward without a name",
+        stacklevel=4,
     )
 
 
@@ -318,74 +392,70 @@ def _warn_of_versions(group_ids: Sequence[str]) -> None:
         " training step or gathering tells whether a group id was used again. They are compared as one group, which is"
         " right if rollouts are sampled while the policy is trained. If each step has groups of its own, say so:"
         " gather_trajectory_groups(…, training_step=step) or @art_otel.rollout(training_step=step)",
-        stacklevel=2,
+        stacklevel=4,
     )
 
 
 def _compare(rewarded: RewardTable, scoring: Scoring, keys: Sequence[GroupKey]) -> Floats:
-    rewards = rewarded.rewards
-    advantages = np.full(len(rewards), np.nan)
-    for members, group_rewards, result in _compared(rewarded, scoring):
-        usable = np.isfinite(rewards[members])
-        numbers = _as_numbers(result)
-        if numbers.shape != usable.shape or not (np.abs(numbers[usable]) <= np.finfo(np.float32).max).all():
-            group = int(rewarded.groups[int(members[0])])
-            name = keys[group].group_id if group >= 0 else None
-            raise UsageError(
-                f"advantage: of the rewards {group_rewards!r:.200} of group {name!r} it"
-                f" made {result!r:.200}; it must return a finite float32 number for each reward that is not None"
-            )
-        advantages[members] = numbers
+    """The advantage of each reward, NaN where that is unknown or not usable. Shape: (rewarded,)."""
+    advantage = scoring.advantage
+    # A credit that names no rewards gives one, which is then compared by itself.
+    weights = scoring.credit.weights or {REWARD_NAME: 1.0}
+    parts = rewarded.parts if scoring.credit.weights else {REWARD_NAME: rewarded.rewards}
+    name = name_of(advantage)
+    if name is None:
+        return _compare_by_functions(rewarded, cast(Advantage, advantage), parts, weights, keys)
+    advantages = np.empty(len(rewarded.rows))
+    if isinstance(advantage, OverRewards):
+        named = {each: rewarded.grouped(part) for each, part in parts.items()}
+        advantages[rewarded.order] = formulas.gdpo(named, weights)
+    else:
+        advantages[rewarded.order] = FORMULAS[name](rewarded.grouped(rewarded.rewards))
     return advantages
 
 
-def _compared(rewarded: RewardTable, scoring: Scoring) -> Iterator[tuple[NDArray[np.intp], Rewards, ArrayLike]]:
-    """Give each group's positions and rewards, None for those that do not count, and what the advantage made of it."""
-    advantage, rewards = scoring.advantage, rewarded.rewards
-    if not isinstance(advantage, OverGroups | OverRewards):
-        for members in _groups(rewarded):
-            group_rewards = _known(rewards[members])
-            yield members, group_rewards, cast(GroupAdvantage, advantage)(group_rewards)
-        return
-    groups = list(_groups(rewarded))
-    all_rewards = [_known(rewards[members]) for members in groups]
-    if isinstance(advantage, OverGroups):
-        results = advantage.formula(all_rewards)
-    else:
-        # A credit that names no rewards gives one, which is then compared by itself.
-        weights = scoring.credit.weights or {REWARD_NAME: 1.0}
-        is_one = scoring.credit.weights is None
-        parts = {name: rewards if is_one else rewarded.parts[name] for name in weights}
-        by_name = [{name: _known(part[members]) for name, part in parts.items()} for members in groups]
-        results = advantage.formula(by_name, weights)
-    if len(results) != len(groups):
+def _compare_by_functions(
+    rewarded: RewardTable,
+    advantage: Advantage,
+    parts: Mapping[str, Floats],
+    weights: Mapping[str, float],
+    keys: Sequence[GroupKey],
+) -> Floats:
+    """The same by a function of a user, which gets the rewards of one group or of all."""
+    members = np.split(rewarded.order, rewarded.starts[1:]) if len(rewarded.rows) else []
+    rewards = [_known(rewarded.rewards[each]) for each in members]
+    match advantage:
+        case OverGroups():
+            results = advantage.formula(rewards)
+        case OverRewards():
+            named = [{name: _known(part[each]) for name, part in parts.items()} for each in members]
+            results = advantage.formula(named, weights)
+        case _:
+            results = [advantage(each) for each in rewards]
+    if len(results) != len(members):
         raise UsageError(
-            f"advantage: of {len(groups)} groups it gave {len(results)}; it must return one array per group"
+            f"advantage: for {len(members)} groups, it returned {len(results)} results; it must return one array per"
+            " group"
         )
-    yield from zip(groups, all_rewards, results, strict=True)
+    advantages = np.full(len(rewarded.rows), np.nan)
+    for places, of_group, result in zip(members, rewards, results, strict=True):
+        usable, numbers = np.isfinite(rewarded.rewards[places]), _as_numbers(result)
+        if numbers.shape != usable.shape or not (np.abs(numbers[usable]) <= np.finfo(np.float32).max).all():
+            group = int(rewarded.groups[int(places[0])])
+            name = keys[group].group_id if group >= 0 else None
+            raise UsageError(
+                f"advantage: for the rewards {of_group!r:.200} of group {name!r}, it"
+                f" returned {result!r:.200}; it must return a finite float32 number for each reward that is not None"
+            )
+        advantages[places] = numbers
+    return advantages
 
 
-def _known(rewards: NDArray[np.float64]) -> Rewards:
+def _known(rewards: Floats) -> Rewards:
     return [reward if math.isfinite(reward) else None for reward in rewards.tolist()]
 
 
-def _count_compared(rewarded: RewardTable, advantage: Advantage | None) -> int:
-    """How many rollouts have a reward that counted in a baseline beside that of another."""
-    usable = np.isfinite(rewarded.rewards)
-    if advantage is None or not len(usable):
-        return 0
-    counted = np.zeros(len(usable), np.bool_)
-    if isinstance(advantage, OverGroups | OverRewards):
-        counted = usable & (np.count_nonzero(usable) > 1)
-    else:
-        order, starts = _order_and_starts(rewarded)
-        counts = np.add.reduceat(usable[order].astype(np.int64), starts)
-        counted[order] = np.repeat(counts > 1, np.diff([*starts, len(order)]))
-        counted &= usable
-    return len(np.unique(rewarded.rows[counted]))
-
-
-def _as_numbers(result: ArrayLike) -> NDArray[np.float64]:
+def _as_numbers(result: ArrayLike) -> Floats:
     """Make an array of what a function gave; one without a shape where it cannot be one."""
     try:
         return np.asarray(result, np.float64)
@@ -393,27 +463,28 @@ def _as_numbers(result: ArrayLike) -> NDArray[np.float64]:
         return np.array(np.nan)
 
 
-def _flat(rewarded: RewardTable, *, is_by_name: bool) -> NDArray[np.bool_]:
+def _count_compared(rewarded: RewardTable, advantage: Advantage | None) -> int:
+    """How many rollouts have a reward that counted in a baseline beside that of another."""
+    usable = np.isfinite(rewarded.rewards)
+    if advantage is None or not len(usable):
+        return 0
+    if isinstance(advantage, OverGroups | OverRewards):
+        counted = usable & (np.count_nonzero(usable) > 1)
+    else:
+        counts = np.add.reduceat(usable[rewarded.order].astype(np.int64), rewarded.starts)
+        counted = usable & (counts > 1)[rewarded.owners]
+    return len(np.unique(rewarded.rows[counted]))
+
+
+def _flat(rewarded: RewardTable, *, is_by_name: bool) -> Flags:
     """Which are as good as all others that they are compared with. Shape: (rewarded,)."""
     flat = np.ones(len(rewarded.rows), np.bool_)
     # Equal sums of different rewards are no equal rewards where each is compared by itself.
-    compared = rewarded.parts.values() if is_by_name and rewarded.parts else (rewarded.rewards,)
-    for rewards in compared:
-        for members in _groups(rewarded):
-            usable = rewards[members][np.isfinite(rewards[members])]
-            flat[members] &= not len(usable) or usable.min() == usable.max()
+    for rewards in rewarded.parts.values() if is_by_name and rewarded.parts else (rewarded.rewards,):
+        ordered = rewards[rewarded.order]
+        usable = np.isfinite(ordered)
+        if len(ordered):
+            least = np.minimum.reduceat(np.where(usable, ordered, np.inf), rewarded.starts)
+            most = np.maximum.reduceat(np.where(usable, ordered, -np.inf), rewarded.starts)
+            flat &= (least >= most)[rewarded.owners]
     return flat
-
-
-def _groups(rewarded: RewardTable) -> Iterator[NDArray[np.intp]]:
-    """Give, for each group and moment, the positions of its rewarded."""
-    if len(rewarded.rows):
-        order, starts = _order_and_starts(rewarded)
-        yield from np.split(order, starts[1:])
-
-
-def _order_and_starts(rewarded: RewardTable) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The positions of the rewarded, sorted by group and moment, and where each of these begins among them."""
-    order = np.lexsort((rewarded.moments, rewarded.groups))
-    changes = (np.diff(rewarded.groups[order]) != 0) | (np.diff(rewarded.moments[order]) != 0)
-    return order, np.concatenate([[0], np.flatnonzero(changes) + 1])

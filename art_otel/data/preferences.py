@@ -30,7 +30,7 @@ from art_otel.data.rewards import RewardOf, check_reward, reward_of
 from art_otel.data.selection import Selection, SelectionKeywords
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.spans import Value
-from art_otel.trajectories import ChatMessage, GroupKey, HistoryMessage, Trajectory
+from art_otel.trajectories import ChatMessage, GroupKey, HistoryMessage, Trajectory, histories
 
 Pairs: TypeAlias = Literal["best_worst", "best_each", "all"]
 """The best against the worst of a group; the best against each worse one; each against each worse one."""
@@ -148,7 +148,7 @@ class PreferenceBatches:
                 if isinstance(talk, str):  # it was none when the pairs were planned
                     continue
                 spilled[number] = side = _Side(trajectory.rollout_id, talk)
-                report.other_histories += _histories(trajectory) - 1
+                report.other_histories += len(histories(trajectory)) - 1
                 for two in plan[number]:
                     if all(member.number in spilled for member in two):
                         better, worse = (side if one.number == number else spilled[one.number] for one in two)
@@ -263,12 +263,6 @@ def _skip_reason(member: Member, compared: Container[bytes], *, alone: bool, equ
     if equal:
         return "equal rewards in its group"
     return "neither best nor worst" if member.prompt in compared else "no equal prompt with another reward"
-
-
-def _histories(trajectory: Trajectory) -> int:
-    """How many histories the trajectory has: each ends with a turn that no other continues."""
-    continued = {turn.parent for turn in trajectory.turns} - {None}
-    return len(trajectory.turns) - len(continued)
 
 
 def _counted(

@@ -19,11 +19,11 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from art_otel.data.choosing import choose
+from art_otel.data.choosing import choose, parts_for
 from art_otel.data.columns import CREDITING, UNKNOWN
 from art_otel.data.credit import judges_call
 from art_otel.data.cures import helps_against
-from art_otel.data.decisions import NO_IDS, REASONS, TOO_LONG, RolloutTotals, SequenceCounts, TrainingDecisions
+from art_otel.data.decisions import NO_IDS, REASONS, TOO_LONG, SequenceCounts, TrainingDecisions
 from art_otel.data.plan import Plan
 from art_otel.data.selection import HELD_OUT, Selection
 from art_otel.data.sources import Chunk, read_columns, why_left_out
@@ -153,12 +153,11 @@ class BatchReport:
         codes, counts = np.unique(decisions.reasons[decisions.reasons >= 0], return_counts=True)
         reasons = map(REASONS.__getitem__, codes.tolist())
         self.completions_skipped.update(dict(zip(reasons, counts.tolist(), strict=True)))
-        names = [name for name in decisions.unusable.tolist() if name is not None]
-        self.unusable_rewards += names[: NAMED - len(self.unusable_rewards)]
+        self.unusable_rewards += list(decisions.unusable.values())[: NAMED - len(self.unusable_rewards)]
         if not decisions.refused.known.all():
             self.token_rewards.update({name: int(counts.sum()) for name, counts in decisions.token_rewards.items()})
-        totals = RolloutTotals(*decisions.counts.sum(axis=0).tolist())._asdict()
-        if too_long := totals.pop("too_long"):
+        totals = {name: int(counts.sum()) for name, counts in decisions.counts.items()}
+        if too_long := totals.pop("too_long", 0):
             self.sequences_skipped[TOO_LONG] += too_long
         for name, count in totals.items():
             setattr(self, name, getattr(self, name) + count)
@@ -176,6 +175,16 @@ class BatchReport:
             self.altered_sampling.update(counts.altered)
             self.zero_logprobs += counts.zero_logprobs
             self.zero_advantage_tokens += counts.zero_advantage_tokens
+
+    def give_all(self, decisions: TrainingDecisions) -> None:
+        """Count all sequences of some rollouts as given."""
+        self.sequences += len(decisions.sequences)
+        totals = SequenceCounts(*decisions.sequences.sum(axis=0).tolist())._asdict()
+        totals["trained_completions"] = totals.pop("completions")
+        del totals["altered"]
+        for name, count in totals.items():
+            setattr(self, name, getattr(self, name) + count)
+        self.altered_sampling.update({mode: int(each.sum()) for mode, each in decisions.altered.items() if each.any()})
 
     def skip(self, sequence: SequenceCounts, reason: str) -> None:
         """Count a sequence that could be given and is not, and its completions."""
@@ -240,7 +249,7 @@ def names_given(chunks: Sequence[Chunk], selection: Selection) -> list[str]:
 
     Such as `style (of steps)`. Raises StoreError.
     """
-    columns = read_columns(chunks, CREDITING)
+    columns = read_columns(chunks, CREDITING | parts_for(selection))
     selected = ~choose(columns, selection, why_left_out(chunks)).refused.known[columns.reward_rows]
     judged = [
         "" if target is None and step is None else f" (of {kind}s)" if kind else " (of tokens)" if tokens else of_span

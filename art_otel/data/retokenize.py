@@ -93,8 +93,8 @@ class ChatTemplate:
     def __init__(self, tokenizer: ChatTokenizer) -> None:
         if not callable(getattr(tokenizer, "apply_chat_template", None)):
             raise UsageError(
-                f"tokenizer={tokenizer!r:.200}: give a tokenizer itself, as"
-                ' transformers.AutoTokenizer.from_pretrained("Qwen/Qwen3-8B") makes one'
+                f"tokenizer={tokenizer!r:.200}: give a tokenizer, not its name, such as "
+                'transformers.AutoTokenizer.from_pretrained("Qwen/Qwen3-8B")'
             )
         template: object = getattr(tokenizer, "chat_template", None)
         if not template:

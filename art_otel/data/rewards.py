@@ -72,7 +72,7 @@ def reward_of(trajectory: Trajectory, reward: RewardOf) -> float | None:
             one for one in trajectory.rewards if one.name == reward and one.target is None and one.step is None
         )
     else:
-        value = as_reward(f"reward: of rollout {trajectory.rollout_id!r} it", reward(trajectory))
+        value = as_reward(f"reward: for rollout {trajectory.rollout_id!r}, it", reward(trajectory))
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -87,7 +87,7 @@ def as_reward(whose: str, value: object) -> float | None:
         return math.inf
     except (TypeError, ValueError):
         pass
-    raise UsageError(f"{whose} gave {value!r:.200} as a reward; it must be a number, or None if there is no reward")
+    raise UsageError(f"{whose} returned {value!r:.200} as a reward; it must be a number, or None if there is no reward")
 
 
 def unrewarded(trajectory: Trajectory) -> Unrewarded | None:

@@ -177,7 +177,7 @@ class Selection:
         DescribedOption(
             default=False,
             label="Allow incomplete",
-            help="true also trains rollouts in which something is missing; or name the reasons that do no harm.",
+            help="true also trains rollouts in which something is missing; or name the reasons that you accept.",
             read=_allowed,
             choices=("false", "true"),
         ),
@@ -277,14 +277,16 @@ class Selection:
             raise UsageError(f"there is no option {min(unknown)!r} to select by; there are {', '.join(OPTIONS)}")
         for name in ("where", "part"):
             if given.get(name) is not None:
-                raise UsageError(f"{name}={given[name]!r}: give it to a function that reads the rollouts")
+                raise UsageError(
+                    f"{name}={given[name]!r}: this option works only where rollouts are read, as in art_otel.batches"
+                )
         if isinstance(step := given.get("training_step"), Integral):
             given["training_step"] = (step,)
         for name, option in OPTIONS.items():
             if name in given and view == "text" and option.only_of_ids:
                 raise UsageError(
-                    f"{name}={given[name]!r}: is about token ids, and conversations and preferences are trained as"
-                    " text; leave it out"
+                    f"{name}={given[name]!r}: this option is for token ids, but conversations and preferences are "
+                    "trained as text; leave it out"
                 )
             default = option.of_text if view == "text" and option.of_text else option.default
             setattr(self, name, option.check(name, given.get(name, default)))

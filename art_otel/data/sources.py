@@ -13,7 +13,17 @@ from typing import Final, TypeAlias, cast
 from art_otel import storage
 from art_otel.data.columns import CHOOSING, ColumnPart, Columns, columns_of, join_columns
 from art_otel.errors import StorageError, StoreError, UsageError
-from art_otel.store import Combined, Part, RowGroup, Wanted, combine, find_all_files, groups_of, read_row_group
+from art_otel.store import (
+    Combined,
+    Part,
+    RowGroup,
+    Wanted,
+    combine,
+    find_all_files,
+    groups_of,
+    read_keys,
+    read_row_group,
+)
 from art_otel.trajectories import Trajectory, TrajectoryGroup, with_later_rewards
 
 Source: TypeAlias = str | Path | Trajectory | TrajectoryGroup | Iterable[Trajectory]
@@ -53,7 +63,7 @@ class Chunk:
     def name(self) -> str:
         """What tells it from chunks of other files, but not from a copy in another folder."""
         if not isinstance(self.stored, RowGroup):
-            return ""
+            return repr([one.rollout_id for one in self.stored])
         size = 0 if self.version is None else self.version[0]
         return repr((Path(self.stored.file).name, size, self.stored.index))
 
@@ -147,6 +157,21 @@ def read_numbered(
         chosen = [number for number in chunk.numbers if numbers is None or number in numbers]
         if chosen:
             yield from zip(chosen, chunk.read(wanted, chosen), strict=True)
+
+
+def read_ids(chunks: Iterable[Chunk], numbers: Iterable[int]) -> dict[int, str]:
+    """The rollout ids of the trajectories of these numbers. Raises StoreError."""
+    wanted = set(numbers)
+    holding = [chunk for chunk in chunks if not wanted.isdisjoint(chunk.numbers)]
+    keys = read_keys([chunk.stored for chunk in holding if isinstance(chunk.stored, RowGroup)])
+    ids: dict[int, str] = {}
+    for chunk in holding:
+        if isinstance(chunk.stored, RowGroup):
+            of_chunk = [rollout_id for rollout_id, _, _ in next(keys)]
+        else:
+            of_chunk = [one.rollout_id for one in chunk.stored]
+        ids |= {number: one for number, one in zip(chunk.numbers, of_chunk, strict=True) if number in wanted}
+    return ids
 
 
 def _combined(sources: object) -> Combined:

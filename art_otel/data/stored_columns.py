@@ -33,6 +33,7 @@ from art_otel.data.columns import (
     Texts,
     code_type,
     join_columns,
+    narrow,
     unknown_of,
     unread,
 )
@@ -123,7 +124,7 @@ def _reduced(table: pa.Table, group: RowGroup | None, parquet: pq.ParquetFile | 
     by_name = {name: pc.struct_field(calls, name) for name in calls.type.names}
     error_type, error, parameters = (by_name.pop(name) for name in ("error_type", "error", "parameters"))
     by_name["failed"] = pc.or_(error_type.is_valid(), error.is_valid())
-    by_name["media"] = pc.greater(_lengths(by_name["media"]), 0)
+    by_name["media"] = pa.array(_lengths(by_name["media"]) > 0)
     by_name["closed"] = by_name.pop("closed_by_app").is_valid()
     by_name |= _asked(parameters, by_name["logprobs_mode"])
     if "stream" in by_name:
@@ -205,9 +206,9 @@ def _columns(tables: Sequence[pa.Table], read: frozenset[ColumnPart]) -> Columns
         elif kind == Flags:
             columns[name] = _flags(values.is_valid() if pa.types.is_list(values.type) else values)
         elif pa.types.is_list(values.type):
-            columns[name] = _lengths(values)
+            columns[name] = narrow(_lengths(values))
         else:
-            columns[name] = _numbers(values, unknown_of(name))
+            columns[name] = narrow(_numbers(values, unknown_of(name)))
     return Columns(**columns)
 
 

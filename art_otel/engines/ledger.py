@@ -38,7 +38,7 @@ _QUIET: Final = 10 * 60 * 10**9
 _STILL: Final = 30 * 10**9
 """The same for a file that is read as a whole while others write to it."""
 
-_REPLACED: Final = "is not what was read under this name before, or was changed inside, and is read from its beginning"
+_REPLACED: Final = "was replaced, or changed before its end, since it was last read; it is read again from the start"
 
 
 def unread(inputs: Sequence[InputFile], ledger: Sequence[LedgerEntry], *, follows: bool = False) -> list[Unread]:

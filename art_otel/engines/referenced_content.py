@@ -37,7 +37,7 @@ _OUTSIDE: Final = "it is in no folder of the sources; name its folder with --con
 _ABSENT: Final = "no such file is there, nor one of that name in the sources or in --content"
 
 
-_NO_CONTENT: Final = "it is no JSON list of messages, parts or tools, nor has it one on each line"
+_NO_CONTENT: Final = "it is not a JSON list of messages, parts or tools, and its lines are no such lists either"
 
 
 class _UnreadReference(Exception):  # noqa: N818 # it becomes a count and is no error of the program
@@ -130,7 +130,7 @@ class ContentReader:
         if "://" in path and not storage.is_url(path):
             raise _UnreadReference("only files and objects of S3, GS and Azure can be read")
         if PurePosixPath(path).suffix not in _SUFFIXES or name.startswith(".") or "\0" in path:
-            raise _UnreadReference("its name is not one of content, which ends with .json or .jsonl")
+            raise _UnreadReference("its name does not end with .json or .jsonl, as that of content does")
         paths = dict.fromkeys((path, unquote(path)))
         inside = [one for folder in folders for path in paths if (one := _inside(folder, path)) is not None]
         by_name = [_Location(folder, storage.join(folder, name)) for folder in folders]

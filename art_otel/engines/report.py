@@ -107,8 +107,8 @@ def _noted(account: FileStats) -> str | None:
         notes.append(f"{count} half character{'s' * (count > 1)} read as U+FFFD: texts were cut inside a character")
     if count := account.without_time:
         notes.append(
-            f"{count} reward{'s' * (count > 1)} without `time`: of those of one name the one counts whose file's"
-            " name sorts last, then the last line"
+            f"{count} reward{'s' * (count > 1)} without `time`: if several have one name, the last line of the file "
+            "whose name sorts last counts"
         )
     return "; ".join(notes) or None
 
@@ -176,7 +176,8 @@ def _unmatched(account: AssemblyStats) -> Iterator[str]:
     """Explain what was read and belongs to nothing."""
     if unassigned := account.ignored[UNASSIGNED]:
         yield (
-            f"{_count(unassigned, 'span')} unassigned: they name a rollout id of which several attempts may be meant."
+            f"{_count(unassigned, 'span')} unassigned: they name a rollout id, but not which of its attempts they "
+            "belong to."
             " Pass the trace on to the service that made them, or set art.rollout.attempt on them."
         )
     for reason, count in _commonest(account.rewards_undeliverable):

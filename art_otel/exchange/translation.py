@@ -245,7 +245,7 @@ class _CallsInOrder:
                 call = self._calls[place] = _StreamedCall(call_id or _new_call_id())
                 self._open.append(call)
             elif call not in self._open and arguments.strip():
-                raise ValueError("a tool call goes on behind its end")
+                raise ValueError("a tool call continues after its end")
             call.arguments += arguments
             call.pieces.append({**piece, "id": call.id if is_first else None})
         given: list[AnswerFields] = []

@@ -23,15 +23,15 @@ from art_otel.trajectories import ChatMessage
 LaterMessages: TypeAlias = Annotated[
     Literal["keep", "truncate", "drop"],
     Meta(
-        description="what to do with messages of a side after its first answer: keep them, truncate them, or drop "
-        "the pair"
+        description="what to do with the messages that follow the first answer of a side: keep them, truncate them, "
+        "or drop the pair"
     ),
 ]
 RewardAt: TypeAlias = Annotated[
     Literal["end", "completions"],
     Meta(
-        description="end: the reward of a history stands at its end. completions: each completion has its own, at its"
-        " last token, for rewards of steps or calls"
+        description="end: the reward of a history is at its end. completions: each completion has its own reward, at "
+        "its last token (for rewards of steps or calls)"
     ),
 ]
 DefaultSplit: TypeAlias = Annotated[str, Meta(description="the split of trajectories that have none")]

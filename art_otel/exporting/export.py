@@ -94,7 +94,11 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
         def settings_of(each: Format) -> object:
             return plan(each)[0]
 
-        chosen = find_format(exporter, format) if format else best_format(listed, exporter, settings_of, asked, kept)
+        refusals: dict[str, UsageError] = {}
+        if format:
+            chosen = find_format(exporter, format)
+        else:
+            chosen, refusals = best_format(listed, exporter, settings_of, asked, kept)
         settings, sink, single = plan(chosen)
         parts = (
             {None: kept}
@@ -116,7 +120,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
             records = stream.records(settings, counts)
             if (first := next(records, None)) is None:
                 report = _report_of(stream, counts, exporter, chosen)
-                raise NothingToExportError(_why_nothing(name, report, chosen.needs), report)
+                raise NothingToExportError(_why_nothing(name, report, chosen.needs, refusals), report)
             begun[name] = (chain([first], records), counts)
         for name, (records, counts) in begun.items():
             path = _path_of(target, name, exporter.name, chosen, sink.suffix, single=single)
@@ -124,7 +128,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
             report = _report_of(streams[name], counts, exporter, chosen)
             of_parts = {} if name is None else {name: written}
             reports.append(replace(report, records=written, files=tuple(map(str, files)), parts=of_parts))
-    report = replace(_together(reports), load=_load_line(reports, chosen, sink.suffix))
+    report = replace(_together(reports), load=_load_line(reports, chosen, target))
     _write_report(report, target, single=single)
     return report
 
@@ -135,8 +139,8 @@ def best_format(
     settings_of: Callable[[Format], object],
     asked: Mapping[str, Any],
     selection: SelectionKeywords,
-) -> Format:
-    """The exporter's best format for these trajectories, among those that support what is asked of them.
+) -> tuple[Format, dict[str, UsageError]]:
+    """The exporter's best format for these trajectories, and why those that were not considered cannot be chosen.
 
     `settings_of` gives the settings of a format, or raises UsageError where it does not fit options or the output.
 
@@ -144,17 +148,17 @@ def best_format(
     of conversations. One that gives no record is none, so up to the first record is read. The first if none gives any.
     """
     if len(exporter.formats) == 1:
-        return exporter.formats[0]
-    refusal: UsageError | None = None
+        return exporter.formats[0], {}
+    refusals: dict[str, UsageError] = {}
     supporting: list[tuple[Format, Stream, object]] = []
     for each in exporter.formats:
         try:
             settings = settings_of(each)
             supporting.append((each, open_stream(sources, each, **asked, **selection), settings))
         except UsageError as error:
-            refusal = refusal or error
-    if not supporting and refusal is not None:
-        raise refusal
+            refusals[each.name] = error
+    if not supporting:
+        raise next(iter(refusals.values()))
     is_for_rl = _has_scored_groups(sources)
 
     def rank(each: Format) -> tuple[bool, bool]:
@@ -164,8 +168,8 @@ def best_format(
     ranked = sorted(supporting, key=lambda one: rank(one[0]))
     for each, stream, settings in ranked if len(ranked) > 1 else ():
         if _gives_a_record(stream, settings):
-            return each
-    return ranked[0][0]
+            return each, refusals
+    return ranked[0][0], refusals
 
 
 def _has_scored_groups(sources: Sources) -> bool:
@@ -202,33 +206,51 @@ def _report_of(stream: Stream, stats: ExportStats, exporter: Exporter, file_form
         changed=stats.changed + stream.changed(),
         not_carried=stream.not_carried(),
         other_rewards=stream.other_rewards(),
-        helps=helps_against((*left_out, *parts)),
+        helps=_helps(file_format, (*left_out, *parts)),
     )
+
+
+def _helps(file_format: Format, reasons: Iterable[str]) -> dict[str, str]:
+    """What helps against each reason. A reward only chooses what is imitated, and is trained elsewhere."""
+    helps = helps_against(reasons)
+    if "no reward" in helps and file_format.input in ("conversations", "preferences"):
+        helps["no reward"] = (
+            "Give one with art_otel.reward(…), name another with reward=NAME (--reward), or leave out min_reward"
+            " (--min-reward)."
+        )
+    return helps
 
 
 _LOADERS: Final = {".parquet": "parquet", ".jsonl": "json"}
 
 
-def _load_line(reports: Sequence[ExportReport], file_format: Format, suffix: str) -> str | None:
+def _load_line(reports: Sequence[ExportReport], file_format: Format, target: Path) -> str | None:
     """The line of Python that loads the files; None where trainers name them themselves."""
+    suffix = Path(reports[0].files[0]).suffix
+    if suffix == ".json" and not any(report.parts for report in reports):
+        return f"[json.loads(file.read_text()) for file in pathlib.Path({str(target)!r}).rglob('[!_]*.json')]"
     if suffix not in _LOADERS:
         return None
-    parts = {name: report.files[0] for report in reports for name in report.parts}
-    paths = repr(parts or reports[0].files[0])
+
+    def paths_of(report: ExportReport) -> str | list[str]:
+        return report.files[0] if len(report.files) == 1 else list(report.files)
+
+    parts = {name: paths_of(report) for report in reports for name in report.parts}
+    paths = repr(parts or paths_of(reports[0]))
     if file_format.load and not parts:
         return file_format.load.format(files=paths)
     alone = "" if parts else ', split="train"'
     return f'load_dataset("{_LOADERS[suffix]}", data_files={paths}{alone})'
 
 
-def _why_nothing(part: str | None, report: ExportReport, needs: str) -> str:
-    """Why there is no record, and what helps."""
+def _why_nothing(part: str | None, report: ExportReport, needs: str, refusals: Mapping[str, UsageError]) -> str:
+    """Why there is no record, and what helps. `refusals` are of formats that could not be chosen, by name."""
     of = f"{report.exporter} {report.format}" + ("" if part is None else f" for {part}")
     if not report.trajectories:
         return f"nothing to export as {of}: the sources have no trajectories"
     reasons = dict(Counter(report.trajectories_skipped).most_common()) or dict(report.skipped)
     lines = [
-        f"nothing to export as {of}, and no file was written: of {report.trajectories:,} trajectories none is used ("
+        f"nothing to export as {of}, and no file was written: none of {report.trajectories:,} trajectories is used ("
         + ", ".join(f"{reason}: {count:,}" for reason, count in reasons.items())
         + ")"
     ]
@@ -239,7 +261,8 @@ def _why_nothing(part: str | None, report: ExportReport, needs: str) -> str:
             f" --reward {names[0]} (reward={names[0]!r})"
         )
     lines += [f"  {reason}: {help_}" for reason, help_ in report.helps.items()]
-    lines.append(f"  {report.format} needs {needs}")
+    lines.append(f"  format {report.format} needs {needs}")
+    lines += [f"  format {name} cannot do what was asked: {error}" for name, error in refusals.items()]
     return "\n".join(lines)
 
 

@@ -28,7 +28,7 @@ from art_otel.trajectories import Trajectory
 logger = logging.getLogger(__name__)
 
 DEFAULT: Final = "default"
-REPEATED: Final = "recordings: in an earlier source too"
+REPEATED: Final = "recordings: an earlier source has them too"
 SHARED_GROUP_IDS: Final = "group ids of several runs, told apart by the number of their source"
 
 _NO_ADVANTAGES: Final = {
@@ -210,8 +210,8 @@ def open_stream(  # every one is an option that users know by its name
     _check(file_format, find_credit(credit), max_tokens, min_reward)
     if dedupe and not file_format.is_imitated and file_format.input != "preferences":
         raise UsageError(
-            f"dedupe=True: {file_format.name} is trained with rewards, where equal answers count; leave it out, or take"
-            " a format that is imitated, such as sft"
+            f"dedupe=True: {file_format.name} is trained with rewards, so equal answers count; leave it out, or "
+            "choose a format whose trainer imitates answers, such as sft"
         )
     if file_format.input == "preferences":
         pairs = preference_batches(sources, reward=reward, dedupe=dedupe, **selection)
@@ -229,7 +229,8 @@ def open_stream(  # every one is an option that users know by its name
     if reward is not None:
         if not file_format.takes_credit:
             raise UsageError(
-                f"reward={reward!r:.100}: {file_format.name} holds rewards as they were given; leave it out"
+                f"reward={reward!r:.100}: {file_format.name} writes all rewards as they were given, so the option has "
+                "no effect; leave it out"
             )
         credit = outcome_reward(reward) if isinstance(reward, str) else reward_function(reward)
     if file_format.carries_images:
@@ -249,20 +250,26 @@ def _check(file_format: Format, credit: Credit, max_tokens: int | None, min_rewa
         )
     if min_reward is not None and not file_format.is_imitated:
         raise UsageError(
-            f"min_reward={min_reward}: {file_format.name} is trained with rewards, also with low ones; leave it out, or"
-            " take a format that is imitated, such as sft"
+            f"min_reward={min_reward}: {file_format.name} is trained with rewards, including low ones; leave it out, "
+            "or choose a format whose trainer imitates answers, such as sft"
         )
     if min_reward is not None and not math.isfinite(min_reward):
         raise UsageError(f"min_reward={min_reward}: give a finite number, or none for any reward")
     if min_reward is not None and credit.per != "rollout":
         raise UsageError(
-            f"min_reward={min_reward}: chooses whole rollouts, of which a credit by {credit.per} has no reward; use"
-            " one such as outcome_reward"
+            f"min_reward={min_reward}: compares rewards of whole rollouts, but this credit gives one to each "
+            f"{credit.per}; use one such as outcome_reward"
         )
     if credit.name != "outcome_reward" and file_format.input not in ("trajectories", "sequences"):
-        raise UsageError(f"credit: {file_format.name} holds {file_format.input}, which are trained without rewards")
+        raise UsageError(
+            f"credit: {file_format.name} holds {file_format.input}, which are trained without rewards; to choose by a"
+            " reward, use reward=NAME and min_reward (--reward, --min-reward)"
+        )
     if credit.name != "outcome_reward" and not file_format.takes_credit:
-        raise UsageError(f"credit: {file_format.name} holds rewards as they were given; leave it out")
+        raise UsageError(
+            f"credit: {file_format.name} writes all rewards as they were given, so the option has no "
+            "effect; leave it out"
+        )
 
 
 def named(what: str, counts: Mapping[str, int]) -> Counter[str]:

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, Protocol, Self, TypeAlias
 import msgspec
 
 from art_otel.errors import UsageError
-from art_otel.trajectories import GroupKey, Trajectory, TrajectoryGroup
+from art_otel.trajectories import GroupKey, Trajectory, TrajectoryGroup, note_gathered
 
 logger = logging.getLogger(__name__)
 
@@ -181,6 +181,8 @@ class DeliveredRollouts:
         question = Question(handled=handled, holds=holds, count=count, wait=wait, whole_groups=whole_groups)
         delivered = await self._session.take(question)
         del self._handled[: len(handled)]
+        for one in delivered:
+            note_gathered(one.trajectory)
         return delivered
 
 

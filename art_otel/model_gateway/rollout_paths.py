@@ -87,6 +87,8 @@ class RolloutPaths:
         except (UsageError, UnicodeDecodeError, msgspec.DecodeError) as error:
             fields = ", ".join(kind.__struct_fields__) if isinstance(error, msgspec.ValidationError) else ""
             there = f"; the fields are {fields}" if fields else ""
+            if isinstance(error, msgspec.DecodeError) and not fields:
+                there = '; send an object of JSON, such as {"reward": 1}'
             return error_response(400, f"POST {request.url.path}: {error}{there}")
         if self.is_of_app(target.rollout_id or ""):  # a reward here would be of another rollout
             ends = "this rollout ends when its function returns; give rewards in the function, with art_otel.reward"

@@ -362,4 +362,4 @@ def _number(version: str | None) -> float | None:
 
 
 def _unusable(path: Path, why: str) -> str:
-    return f"{path}: {why}; remove it, and consumers get again all that the spool holds"
+    return f"{path}: {why}; remove it; consumers then get everything in the spool again"

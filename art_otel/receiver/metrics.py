@@ -22,7 +22,7 @@ _HELP: Final = {
     "art_otel_spool_bytes_total": ("counter", "Bytes written to the spool."),
     "art_otel_finished_rollouts_total": ("counter", "Trajectories of finished rollouts, including revisions."),
     "art_otel_refused_questions_total": ("counter", "Requests of consumers that were refused, by status."),
-    "art_otel_unmatched_rewards_total": ("counter", "Rewards for a rollout of which no other span had arrived."),
+    "art_otel_unmatched_rewards_total": ("counter", "Rewards for rollouts that have no other span yet."),
     "art_otel_handed_out_total": ("counter", "Trajectories delivered to consumers."),
     "art_otel_acknowledged_total": ("counter", "Trajectories that consumers acknowledged."),
     "art_otel_gateway_calls_total": ("counter", "Agents' calls that the gateway wrote to the spool."),

@@ -22,7 +22,7 @@ from art_otel.runlog.metrics import as_numbers, batch_metrics, prefixed, unknown
 from art_otel.runlog.reports import make_reports, send
 from art_otel.store.commit import check_replaceable
 from art_otel.store.write import write_trajectories
-from art_otel.trajectories import GroupKey, Trajectory, TrajectoryGroup
+from art_otel.trajectories import GroupKey, Trajectory, TrajectoryGroup, with_later_rewards
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ def _grouped(trajectories: object) -> list[TrajectoryGroup]:
     """The batch, or a single member of one, as groups in the order of their first members."""
     items = list(cast(Iterable[object], trajectories)) if isinstance(trajectories, Iterable) else [trajectories]
     groups = [item for item in items if isinstance(item, TrajectoryGroup)]
-    singles = [cast(Trajectory, item) for item in items if isinstance(item, Trajectory)]
+    singles = [with_later_rewards(cast(Trajectory, item)) for item in items if isinstance(item, Trajectory)]
     if items and len(items) not in (len(groups), len(singles)):
         kinds = ", ".join(sorted({type(item).__name__ for item in items}))
         raise UsageError(f"trajectories: {kinds}; give trajectories or groups of them, not both")
@@ -174,7 +174,8 @@ def _grouped(trajectories: object) -> list[TrajectoryGroup]:
 
 def _with_ids(group: TrajectoryGroup) -> TrajectoryGroup:
     """The group; members without a group id get its own, so that the Parquet file says who belongs together."""
-    members = [one if one.group_id is not None else replace(one, group_id=group.group_id) for one in group.trajectories]
+    rewarded = map(with_later_rewards, group.trajectories)
+    members = [one if one.group_id is not None else replace(one, group_id=group.group_id) for one in rewarded]
     return replace(group, trajectories=members)
 
 

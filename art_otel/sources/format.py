@@ -130,7 +130,9 @@ def converted(value: object, message: type[MessageT], *, strict: bool = False) -
         return msgspec.convert(value, message, strict=strict)
     except msgspec.ValidationError as error:
         path = _FAULT.search(str(error))
-        raise Refused("bad field", path[1] if path else "", str(error)) from None
+        fields = ", ".join(getattr(message, "__struct_fields__", ()))
+        there = f"; the fields are {fields}" if "unknown field" in str(error) else ""
+        raise Refused("bad field", path[1] if path else "", f"{error}{there}") from None
     except RecursionError:
         raise Refused("nested too deep", detail="nested deeper than any reader supports") from None
 

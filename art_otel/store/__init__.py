@@ -19,6 +19,7 @@ if not defer_imports(__name__):
     from art_otel.store.read import read_row_group as read_row_group
     from art_otel.store.read import read_trajectories as read_trajectories
     from art_otel.store.read import row_groups as row_groups
+    from art_otel.store.report import PLAN_PREFIX as PLAN_PREFIX
     from art_otel.store.report import REPORT_NAME as REPORT_NAME
     from art_otel.store.report import SCHEMA_VERSION as SCHEMA_VERSION
     from art_otel.store.report import CallCounts as CallCounts

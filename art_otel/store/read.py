@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -64,6 +65,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 WHOLE: Final = Wanted()
+_RESTORED_AT_ONCE: Final = 256
+"""So many trajectories are in memory as rows of plain values, which take more of it than the rest of a row group."""
 _KEY: Final = ("rollout_id", "attempt", "trace_id")
 
 
@@ -85,7 +88,8 @@ class RowGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     def read(self, parquet: pq.ParquetFile, columns: list[str] | None = None) -> pa.Table:
         """Read columns (None: all) of these trajectories from the open file. Raises StoreError for another file."""
-        table = parquet.read_row_group(self.index, columns=columns)
+        # Each thread would keep memory, and decoding takes less time than what is made of it.
+        table = parquet.read_row_group(self.index, columns=columns, use_threads=False)
         if table.num_rows != self.rows + len(self.superseded):
             raise StoreError(f"{storage.shown(self.file)}: was rewritten while it was read; start again")
         if not self.superseded:
@@ -142,7 +146,7 @@ def row_groups(path: str | Path) -> tuple[RowGroup, ...]:
 
 def read_row_group(group: RowGroup, wanted: Wanted = WHOLE, rows: Sequence[int] | None = None) -> Iterator[Trajectory]:
     """Read the trajectories of one row group, or only those of these rows, which costs less. Raises StoreError."""
-    with open_parquet(group.file) as parquet:
+    with open_parquet(group.file, _footer_of(group.file)) as parquet:
         yield from _read_group(group, parquet, wanted, rows)
 
 
@@ -202,7 +206,10 @@ def _read_group(
     group: RowGroup, parquet: pq.ParquetFile, wanted: Wanted, rows: Sequence[int] | None = None
 ) -> Iterator[Trajectory]:
     table = group.read(parquet, wanted.columns)
-    trajectories = _restore(group.file, table if rows is None else _take(table, rows))
+    table = table if rows is None else _take(table, rows)
+    pa.default_memory_pool().release_unused()  # else the pool keeps what decoding took
+    starts = range(0, len(table), _RESTORED_AT_ONCE)
+    trajectories = (one for start in starts for one in _restore(group.file, table.slice(start, _RESTORED_AT_ONCE)))
     return (with_group_id(one, group.group_ids) for one in trajectories) if group.group_ids else trajectories
 
 
@@ -226,7 +233,6 @@ def _restore(location: str, table: pa.Table) -> Iterator[Trajectory]:
         for row in range(table.num_rows):  # find the one at fault
             yield from _restore(location, table.slice(row, 1))
         return
-    del table
     for row in rows:
         try:
             yield restore_trajectory(row)
@@ -262,11 +268,26 @@ def _read_traces(file: DataFile) -> Iterator[RolloutTrace]:
                     yield RolloutTrace(rollout_id=row["rollout_id"], **trace)
 
 
+def _footer_of(location: str) -> pq.FileMetaData | None:
+    """The footer of a file of this machine, which its row groups share: it says much of each of them."""
+    version = None if storage.is_url(location) else storage.version_of(location)
+    return None if version is None else _footer(location, version)
+
+
+@lru_cache(maxsize=1)
+def _footer(location: str, _version: tuple[object, ...]) -> pq.FileMetaData:
+    with open_parquet(location) as parquet:
+        return parquet.metadata
+
+
 @contextmanager
-def open_parquet(location: str) -> Generator[pq.ParquetFile]:
-    """Open the file of a path or URL, and check it. Raises StoreError, also for what goes wrong within the block."""
+def open_parquet(location: str, footer: pq.FileMetaData | None = None) -> Generator[pq.ParquetFile]:
+    """Open the file of a path or URL, and check it. Raises StoreError, also for what goes wrong within the block.
+
+    A `footer` that is known is not read again.
+    """
     try:
-        with storage.open_file(location) as file, pq.ParquetFile(file) as parquet:
+        with storage.open_file(location) as file, pq.ParquetFile(file, metadata=footer) as parquet:
             _check(storage.shown(location), parquet.schema_arrow)
             yield parquet
     except pa.ArrowInvalid as error:

@@ -19,6 +19,9 @@ from art_otel.errors import StoreError
 
 REPORT_NAME: Final = "_report.json"
 
+PLAN_PREFIX: Final = "_plan-"
+"""How the names of files begin that hold what was planned of a dataset (`data.stored_plan`)."""
+
 SCHEMA_VERSION: Final = 3
 """The version of the schema: it goes up with every change to what a reader must know."""
 

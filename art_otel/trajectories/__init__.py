@@ -28,6 +28,10 @@ if not defer_imports(__name__):
     from art_otel.trajectories.json_views import rollout_traces as rollout_traces
     from art_otel.trajectories.json_views import trajectory_json as trajectory_json
     from art_otel.trajectories.json_views import trajectory_schema as trajectory_schema
+    from art_otel.trajectories.later_rewards import GatheredCall as GatheredCall
+    from art_otel.trajectories.later_rewards import GatheredRollout as GatheredRollout
+    from art_otel.trajectories.later_rewards import find_gathered as find_gathered
+    from art_otel.trajectories.later_rewards import note_gathered as note_gathered
     from art_otel.trajectories.later_rewards import note_later_reward as note_later_reward
     from art_otel.trajectories.later_rewards import with_later_rewards as with_later_rewards
     from art_otel.trajectories.lineage import link_calls as link_calls

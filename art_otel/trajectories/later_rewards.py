@@ -3,26 +3,85 @@
 A trajectory is a record and stays as it is. So the rewards wait here, by trace, until trajectories are learned from or
 written: `art_otel.batches` and all others that take trajectories in memory see them with these rewards.
 
-Memory: the rewards of the last `_MOST` traces. Older ones are in the recording alone, as any reward given later.
+A reward may also name a rollout or a response by its id. It reaches the one that this process gathered or got.
+
+Memory: the rewards of the last `_MOST` traces, and as many ids of rollouts and of responses. Older ones are in the
+recording alone, as any reward given later.
 """
 
 from collections import OrderedDict
 from threading import Lock
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from art_otel.trajectories.model import Call, Reward, Trajectory, with_rewards
 
 _JudgedRollout: TypeAlias = tuple[str, int | None]
 """The rollout id and attempt of what was judged as a whole."""
 
+
+class GatheredRollout(NamedTuple):
+    """What tells a trajectory that this process has from others."""
+
+    rollout_id: str
+    attempt: int | None
+    trace_id: str
+
+
+class GatheredCall(NamedTuple):
+    """What tells a call of such a trajectory from others, and the step around it."""
+
+    rollout_id: str
+    trace_id: str
+    span_id: str
+    step: int | None
+
+
+_GatheredT = TypeVar("_GatheredT", GatheredRollout, GatheredCall)
+
 _MOST: Final = 65_536
+_rollouts: Final[OrderedDict[str, set[GatheredRollout]]] = OrderedDict()
+"""By rollout id."""
+_calls: Final[OrderedDict[tuple[str | None, str], set[GatheredCall]]] = OrderedDict()
+"""By response id, in all rollouts (None) and in each."""
 _by_trace: Final[OrderedDict[str, list[tuple[_JudgedRollout | None, Reward]]]] = OrderedDict()
 _lock: Final = Lock()
 
 
-def note_later_reward(judged: Trajectory | Call, reward: Reward) -> None:
+def note_gathered(trajectory: Trajectory) -> None:
+    """Note the ids of a trajectory that this process gathered or got, so that later rewards can name them."""
+    rollout = GatheredRollout(trajectory.rollout_id, trajectory.attempt, trajectory.trace_id)
+    with _lock:
+        _add(_rollouts.setdefault(rollout.rollout_id, set()), rollout)
+        for call in trajectory.calls:
+            if call.response_id is not None:
+                gathered = GatheredCall(rollout.rollout_id, call.trace_id, call.span_id, call.step)
+                for owner in (None, rollout.rollout_id):
+                    _add(_calls.setdefault((owner, call.response_id), set()), gathered)
+        for kept in (_rollouts, _calls):
+            while len(kept) > _MOST:
+                kept.popitem(last=False)
+
+
+def _add(same_id: set[_GatheredT], gathered: _GatheredT) -> None:
+    """Two tell already that the id is no name of one. A server may give all answers the same."""
+    if len(same_id) < 2:
+        same_id.add(gathered)
+
+
+def find_gathered(rollout_id: str | None, response_id: str | None) -> frozenset[GatheredRollout | GatheredCall]:
+    """The gathered calls with a response id, of all rollouts or of the named one; without it the gathered rollouts.
+
+    If there are many, these are two of them.
+    """
+    with _lock:
+        if response_id is None:
+            return frozenset(_rollouts.get(rollout_id or "", ()))
+        return frozenset(_calls.get((rollout_id, response_id), ()))
+
+
+def note_later_reward(judged: Trajectory | Call | GatheredRollout | GatheredCall, reward: Reward) -> None:
     """Keep a reward for whoever learns from the trajectory, or from that of the call."""
-    owner = (judged.rollout_id, judged.attempt) if isinstance(judged, Trajectory) else None
+    owner = (judged.rollout_id, judged.attempt) if isinstance(judged, Trajectory | GatheredRollout) else None
     with _lock:
         _by_trace.setdefault(judged.trace_id, []).append((owner, reward))
         _by_trace.move_to_end(judged.trace_id)

@@ -301,7 +301,8 @@ class Trajectory(Generic[Result_co]):
     - `incomplete_reasons` maps each reason to a count. A trajectory is complete if there is none.
     - Times are nanoseconds since the epoch. They are None if the rollout's span is missing or never ended.
     - `reward` is the final reward, or None. If you do not give it, it follows from `rewards` (`final_reward`), also in
-      a copy with other rewards: `dataclasses.replace(trajectory, rewards=…)`. One that you give stays.
+      a copy with other rewards: `dataclasses.replace(trajectory, rewards=…)`. One that you give stays,
+      unless it is what follows anyway.
     - `metadata` holds JSON values as they were given. `tools` has all tool definitions of all calls. `tool_calls` has
       the tools that ran.
     - `calls` are in causal order: a call comes after the call that its prompt continues. `turns` are the choices of all
@@ -351,7 +352,8 @@ class Trajectory(Generic[Result_co]):
         object.__setattr__(self, "turns", tuple([turn for call in self.calls for turn in call.choices or ()]))
         derived = final_reward(self.rewards)
         # `replace` hands on both fields of the object that it copies: equal ones are of its rewards, not of these.
-        if self.reward is None or self.reward == self._derived_reward:
+        # Compared as texts, because a NaN is not equal to itself.
+        if self.reward is None or repr(self.reward) == repr(self._derived_reward):
             object.__setattr__(self, "reward", derived)
         object.__setattr__(self, "_derived_reward", derived)
 
@@ -410,15 +412,13 @@ class Trajectory(Generic[Result_co]):
         return (self.rollout_id, self.attempt or 0, self.trace_id)
 
 
-def _refuse_assignment(_: Trajectory[object], name: str, value: object) -> None:
-    """Say what to do in place of an assignment."""
-    given = f"{value!r:.50}" if name == "reward" else "…"
-    way = "" if name != "reward" else f"art_otel.reward({given}, target=trajectory), which batches and files see, or "
-    copy = f"a copy, dataclasses.replace(trajectory, {name}={given})"
-    raise FrozenInstanceError(f"trajectory.{name} cannot be assigned, for it is a record; use {way}{copy}")
-
-
-Trajectory.__setattr__ = _refuse_assignment  # the one that `frozen` makes does not say what to do
+def _refuse_assignment(record: "Trajectory[object] | TrajectoryGroup", name: str, value: object) -> None:
+    kind = "group" if isinstance(record, TrajectoryGroup) else "trajectory"
+    is_reward = (kind, name) == ("trajectory", "reward")
+    given = f"{value!r:.50}" if is_reward else "…"
+    way = f"art_otel.reward({given}, target=trajectory), which batches and files see, or " if is_reward else ""
+    copy = f"a copy, dataclasses.replace({kind}, {name}={given})"
+    raise FrozenInstanceError(f"{kind}.{name} cannot be assigned, because it is a record; use {way}{copy}")
 
 
 def with_rewards(trajectory: Trajectory, *new_rewards: Reward) -> Trajectory:
@@ -460,6 +460,9 @@ class TrajectoryGroup:
         from art_otel.trajectories.display import group_html  # noqa: PLC0415 # as above
 
         return group_html(self)
+
+
+Trajectory.__setattr__ = TrajectoryGroup.__setattr__ = _refuse_assignment  # those of `frozen` do not say what to do
 
 
 def message_ends(calls: Iterable[Call]) -> Iterator[MessageNode | None]:

@@ -58,7 +58,7 @@ ADVICE: Final[Mapping[str, str]] = {
     NO_SPAN: _CONVERT_TOGETHER,
     NO_RESPONSE: f"{_CONVERT_TOGETHER}; a response is found where its call recorded gen_ai.response.id",
     SEVERAL_CALLS: "servers may repeat response ids: link the reward to the call's span, or name its rollout too",
-    NO_ROLLOUT: _CONVERT_TOGETHER,
+    NO_ROLLOUT: f"check the rollout ids, and {_CONVERT_TOGETHER}",
     SEVERAL_ROLLOUTS: "give target=trajectory, or art.rollout.trace_id or art.rollout.attempt",
     OUTSIDE: "they judge something outside of any rollout: link them to a span of a rollout, or name art.rollout.id",
     NO_PART: "the call has no such choice or not so many tokens: positions count from 0, the end is exclusive",

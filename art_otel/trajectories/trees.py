@@ -3,15 +3,15 @@
 A prompt goes on from the node of the turn that it continues, and only what is new in it gets nodes. A node knows the
 node before it:
 
-    messages    root ── system ── user ── [turn 0] ── tool ── [turn 1]
-                                             └─────── user ── [turn 2]
+    messages    root ── user q ── [turn 0: a] ── user q2 ── [turn 1: b] ── user q3 ── [turn 2: c]
 
-    token ids   root ── 0-40 ── [turn 0: 41-52] ── 53-60 ── [turn 1: 61-80]
-                                        └ (kept: 9) 50-63 ── [turn 2: 64-70]
+    token ids   root ── 1 2 3 ── [turn 0: 11 12 13]
+                                      └ (kept 1) 99 20 21 ── [turn 1: 31 32] ── 40 ── [turn 2: 51]
 
 A prompt is the path that ends at one node of each tree, and a sampled completion is one node of each (in brackets). The
-call of turn 2 was asked with the whole path of turn 0 in messages, but with other ids from the tenth sampled one on:
-the trees part. That is **drift**.
+prompt of turn 1 continues turn 0 in messages, but its ids are 1 2 3 11 99 20 21: the server tokenized the conversation
+anew, and the trees part behind 11. That is **drift** (`Call.drifted_at` is 4), and of ids alone there are two
+histories: one trains 11 12 13, the other 31 32 and 51.
 
 Two rules are not plain:
 
@@ -22,8 +22,9 @@ Two rules are not plain:
         └──── says "4" (restates turn 0) ── user ── [turn 1]
 
   A call's prompt has the words of its own path; a history those in which each message was said first.
-- *Left in the middle.* A prompt may leave a run before its end: `TokenNode.kept` says how many ids of that run it
-  keeps. A completion is on the path only where its whole run is kept.
+- *Left in the middle.* A prompt may leave a run before its end: `TokenNode.kept` stands at the node that goes on (99 20
+  21 above), and says how many ids of the run before it are kept. A completion is on the path only where its whole run
+  is kept.
 
 Invariant: paths lead to the root, or to a completion whose prompt is unknown. Nodes never change, so trees share what
 they have in common, and their size is linear in what was new.

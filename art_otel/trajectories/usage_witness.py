@@ -193,7 +193,7 @@ class _WitnessedRollout:
         share = size.template + _TEMPLATE + (_WITH_TOOLS + _TOOL * len(tools) if tools else 0)
         share += len(msgspec.json.encode(call.parameters)) + (_SCHEMA if _says_json(call) else 0)
         if tokens > (text + share) * _samples(call) + self._hidden_reasoning(call):
-            yield f"{tokens:,} input tokens of at most {text:,} bytes"
+            yield f"{tokens:,} input tokens, but at most {text:,} bytes"
 
     def _beyond_earlier(
         self, call: InferenceCall, tokens: int, size: _Size, earlier: Sequence[_Earlier]
@@ -225,7 +225,10 @@ class _WitnessedRollout:
                 limit += _TEMPLATE  # those that come by default
             if one.tokens >= gone and tokens > limit:
                 if self._has_tools_of(call, one.call, goes_on=shared == len(before)):
-                    yield f"{tokens:,} input tokens, with {text:,} bytes that a prompt of {one.tokens:,} had not"
+                    yield (
+                        f"{tokens:,} input tokens, but only {text:,} bytes that an earlier prompt of {one.tokens:,} "
+                        "tokens did not have"
+                    )
                 return
 
     def _has_tools_of(self, call: InferenceCall, earlier: InferenceCall, *, goes_on: bool) -> bool:
@@ -260,7 +263,7 @@ class _WitnessedRollout:
             return None
         if _has_gap(call, "answer") or _has_server_tools(call) or any(_is_more(choice.message) for choice in choices):
             return None
-        return f"{spoken:,} output tokens of at most {size.text:,} bytes"
+        return f"{spoken:,} output tokens, but at most {size.text:,} bytes"
 
     def _is_explained(self, call: InferenceCall) -> bool:
         """Whether something else than lost text may be what was counted for a prompt."""

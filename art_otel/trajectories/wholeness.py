@@ -254,7 +254,7 @@ EXPLANATIONS: Final[Mapping[str, Cure]] = {
         " sample it again.",
     ),
     MISSING_PARENT: Cure(
-        "calls, agents, tools or requests, or spans above one, whose parent is not in the sources",
+        "calls, agents, tools or requests, or spans above these, whose parent is not in the sources",
         "Convert the files of all services together, and turn samplers off.",
     ),
     NOT_ENDED: Cure(
@@ -310,8 +310,8 @@ EXPLANATIONS: Final[Mapping[str, Cure]] = {
     ),
     BAD_REWARD: Cure(
         "rewards in it that are not a number, or judge something that it does not have",
-        "Give rewards that are finite numbers, of what is there; rewards.undeliverable in _report.json"
-        " names the others.",
+        "Give finite numbers as rewards, and only to what the rollout has; rewards.undeliverable in _report.json "
+        "names the others.",
     ),
 }
 """What each reason counts, in words for people, and what helps against it."""

@@ -82,9 +82,13 @@ def say(snapshot: Snapshot, where: str) -> dict[str, Any]:
     }
 
 
+def _rollouts(count: int) -> str:
+    return f"{count:,} rollout{'' if count == 1 else 's'}"
+
+
 def as_text(said: Mapping[str, Any]) -> str:
     """The answers as lines of text."""
-    lines = [f"{said['rollouts']:,} rollouts" + (f", {said['running']:,} running" if said["running"] else "")]
+    lines = [_rollouts(said["rollouts"]) + (f", {said['running']:,} running" if said["running"] else "")]
     if said["problem"]:
         lines.append(f"! {said['problem']}")
     for one in said["learned"]:
@@ -106,7 +110,7 @@ def as_text(said: Mapping[str, Any]) -> str:
         share = f"{_share(trains['gradient'], trains['sampled'])} of {trains['sampled']:,} tokens"
         lines.append(f"What trains?        {share}; {_share(trains['flat'], trains['sampled'])} have advantage 0")
         lines += [
-            _line(f"{one['reason']}: {one['rollouts']:,} rollouts. {one['helps']}", one["address"])
+            _line(f"{one['reason']}: {_rollouts(one['rollouts'])}. {one['helps']}", one["address"])
             for one in trains["untrained"]
         ]
         if trains["without_a_choice"]:

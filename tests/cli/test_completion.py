@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from art_otel.exporting import installed_exporters
+from tests.examples import daily
 
 EXPORTERS = [one.name for one in installed_exporters()]
 
@@ -24,15 +25,18 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 @pytest.mark.parametrize(
     ("line", "words"),
-    [
-        ("art-otel co", {"compact", "convert"}),
-        ("art-otel convert --en", {"--engine"}),
-        ("art-otel convert --engine ", {"local", "ray"}),
-        ("art-otel export --credit s", {"step_reward"}),
-        ("art-otel export out --to t", {name for name in EXPORTERS if name.startswith("t")}),
-        ("art-otel export --to tri", {"trinity"}),
-        ("art-otel show no-such-file", set()),
-    ],
+    daily(
+        [
+            ("art-otel co", {"compact", "convert"}),
+            ("art-otel convert --en", {"--engine"}),
+            ("art-otel convert --engine ", {"local", "ray"}),
+            ("art-otel export --credit s", {"step_reward"}),
+            ("art-otel export out --to t", {name for name in EXPORTERS if name.startswith("t")}),
+            ("art-otel export --to tri", {"trinity"}),
+            ("art-otel show no-such-file", set()),
+        ],
+        one_in=4,
+    ),
 )
 def test_bash_completes(line, words, tmp_path):
     bash = shutil.which("bash")

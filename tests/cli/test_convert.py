@@ -15,6 +15,7 @@ from art_otel.cli import main
 from art_otel.errors import UsageError
 from tests.conversions import RECORDINGS
 from tests.dumps import chat_span, make_span, request_of, write_lines
+from tests.examples import daily
 
 SYNC = RECORDINGS / "genai_span" / "sync_tools.jsonl"
 
@@ -79,7 +80,8 @@ def test_no_source_is_refused_by_the_function_too(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("workers", "other"), [("1", []), ("2", [str(RECORDINGS / "genai_span" / "error_retry.jsonl")])]
+    ("workers", "other"),
+    daily([("2", [str(RECORDINGS / "genai_span" / "error_retry.jsonl")]), ("1", [])], one_in=2),
 )
 def test_standard_input(workers, other, tmp_path):
     command = [sys.executable, "-m", "art_otel", "convert", "-", *other, "--out", str(tmp_path), "--json"]
@@ -90,6 +92,7 @@ def test_standard_input(workers, other, tmp_path):
     assert report["spans"]["used"] == (5 + 7 if other else 5)
 
 
+@pytest.mark.long
 def test_standard_input_that_does_not_wait(tmp_path):
     """Somebody before us in the pipeline made it so, as Node does; what comes late is read all the same."""
     first, _, rest = SYNC.read_bytes().partition(b"\n")
@@ -202,7 +205,7 @@ def test_an_empty_source_is_wrong_usage_and_replaces_nothing(tmp_path, capsys, m
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize("target", ["nowhere", "gone"])
+@pytest.mark.parametrize("target", daily(["nowhere", "gone"], one_in=2))
 def test_what_in_a_folder_cannot_be_read_is_named_and_exit_1(tmp_path, capsys, target):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_bytes(SYNC.read_bytes())
@@ -230,7 +233,7 @@ def test_version(capsys):
     assert capsys.readouterr().out.startswith("art-otel 0.")
 
 
-@pytest.mark.parametrize("its_own", [True, False])
+@pytest.mark.parametrize("its_own", daily([True, False], one_in=2))
 def test_only_a_process_of_its_own_goes_without_numpy(tmp_path, its_own):
     arguments = ["convert", str(RECORDINGS), "--out", str(tmp_path / "out")]
     given = "" if its_own else repr(arguments)

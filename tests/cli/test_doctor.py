@@ -197,7 +197,7 @@ def test_findings_as_json(capsys, monkeypatch, tmp_path):
 def test_sources_that_are_fine(capsys):
     code, out = doctor(capsys, RECORDINGS / "genai_span" / "sync_tools.jsonl")
     assert code == 0
-    assert "1 rollouts (1 complete)" in out
+    assert "1 rollout (1 complete)" in out
 
 
 def test_why_a_rollout_is_incomplete_or_empty(tmp_path, capsys):

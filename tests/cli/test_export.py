@@ -1,6 +1,7 @@
 """`art-otel export` and `art-otel export --list`: what they print, and their exit codes."""
 
 import json
+import pathlib
 from dataclasses import replace
 from typing import get_args
 from uuid import UUID
@@ -45,7 +46,7 @@ def test_parts_changes_and_files_are_told(dataset, tmp_path, capsys):
     write_trajectories([branching(), conversation("a", "Sun.", 0.0, split="val")], tmp_path / "two")
     both = ("export", tmp_path / "two", "--split", "*", "--to")
     assert run(*both, "art", "--format", "log", "-o", tmp_path / "log") == 0
-    assert "trajectories/val/0003.parquet and 1 more" in capsys.readouterr().out
+    assert "trajectories/val/0003.parquet and 1 more file" in capsys.readouterr().out
     assert run(*both, "openai", "--format", "preference", "-o", tmp_path / "pairs") == 0
     assert "left out  histories: not the main one of their trajectory: 2\n" in capsys.readouterr().out
     assert run("export", tmp_path / "two", "--to", "art", "--format", "log", "-o", tmp_path / "n", "--split", "x") == 2
@@ -91,7 +92,7 @@ def test_advantage_and_credit_reach_the_trainers_files(dataset, tmp_path, capsys
 
 def test_nothing_to_export_is_an_error_that_says_why_and_writes_nothing(dataset, tmp_path, capsys):
     assert run("export", dataset, "--to", "openai", "-o", tmp_path / "out", "--split", "nowhere") == 2
-    assert "of 7 trajectories none is used (split: 7)" in capsys.readouterr().err
+    assert "none of 7 trajectories is used (split: 7)" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -121,7 +122,7 @@ def test_where_nothing_has_the_reward_that_counts_the_names_of_the_others_are_to
         (("--to", "openai", "--option", "x=1"), 2, "has no option 'x'"),
         (("--to", "openai", "--max-tokens", "9"), 2, "max_tokens=9"),
         (("--to", "openai", "--credit", "call_reward"), 2, "credit"),
-        (("--to", "art", "--format", "log", "--credit", "call_reward"), 2, "holds rewards as they were given"),
+        (("--to", "art", "--format", "log", "--credit", "call_reward"), 2, "writes all rewards as they were given"),
     ],
 )
 def test_what_makes_no_sense_is_usage(dataset, tmp_path, capsys, options, code, problem):
@@ -212,7 +213,7 @@ def test_without_an_exporter_those_for_what_one_has_are_named(dataset, tmp_path,
     assert "datums" not in told
     write_trajectories([failed()], tmp_path / "failed")
     assert run("export", tmp_path / "failed") == 2
-    assert "no installed exporter can write" in capsys.readouterr().err
+    assert "can write these trajectories; `--list`" in capsys.readouterr().err
 
 
 def test_without_a_format_the_others_are_named(dataset, tmp_path, capsys):
@@ -259,10 +260,10 @@ def test_sequences_that_are_imitated_are_chosen_by_their_reward_too(tmp_path, ca
     for options, problem in (
         (
             ("--format", "grpo", "--min-reward", "0.5"),
-            "trained with rewards, also with low ones; leave it out",
+            "trained with rewards, including low ones; leave it out",
         ),
         (("--min-reward", "nan"), "give a finite number"),
-        (("--min-reward", "0.5", "--credit", "step_reward"), "chooses whole rollouts"),
+        (("--min-reward", "0.5", "--credit", "step_reward"), "compares rewards of whole rollouts"),
     ):
         assert run(*export, *options) == 2
         assert problem in capsys.readouterr().err
@@ -297,7 +298,7 @@ def test_what_the_viewer_saved_shows_or_labeled_is_exported(tmp_path, capsys):
     for options, problem in (
         (("--rollouts", tmp_path / "none.txt"), f"{tmp_path / 'none.txt'}: 0 of 1 id is in the data"),
         (("--where", "min_reward=9"), "chooses no rollout"),
-        (("--where", "rewad=9"), "nothing here is named 'rewad'; there are the rewards reward, style"),
+        (("--where", "rewad=9"), "no reward, metadata or field is named 'rewad'. The rewards are reward, style;"),
         (("--credit", "best(style)"), "credit='best(style)'"),
     ):
         assert run(*export, *options) == 2
@@ -385,3 +386,27 @@ def test_the_best_format_is_chosen_by_what_is_there(tmp_path, capsys):
         told = capsys.readouterr().out
         assert f"of trl {best} in" in told
         assert f"     format  {best}: the best of trl" in told
+
+
+def test_a_format_that_was_not_considered_says_why(tmp_path, capsys):
+    """The credit is for formats with rewards, which need token ids; conversations would have fitted."""
+    write_trajectories([without_ids()], tmp_path / "dataset")
+    export = ("export", tmp_path / "dataset", "--to", "trl", "-o", tmp_path / "out")
+    assert run(*export, "--credit", "outcome_reward(style)") == 2
+    told = capsys.readouterr().err
+    assert "no token ids: 1" in told
+    assert "  format chat cannot do what was asked: credit: chat holds conversations" in told
+    assert "use reward=NAME and min_reward (--reward, --min-reward)" in told
+    assert run(*export, "--min-reward", "9") == 2
+    assert run("export", tmp_path / "dataset", "--to", "atif", "-o", tmp_path / "atif") == 0
+    load = capsys.readouterr().out.splitlines()[-1].removeprefix("       load  ")
+    assert [document["schema_version"] for document in eval(load, {"json": json, "pathlib": pathlib})] == [
+        "ATIF-v1.8"
+    ]  # as a user would
+
+
+def test_without_any_exporter_the_command_says_how_to_install_one(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("art_otel.exporting.installed_exporters", list)
+    write_trajectories([without_ids()], tmp_path / "dataset")
+    assert run("export", tmp_path / "dataset") == 2
+    assert "no exporter is installed; in a checkout of art-otel" in capsys.readouterr().err

@@ -71,7 +71,7 @@ def test_a_link_in_the_place_of_the_output_folder_is_named(tmp_path, capsys, tar
     (tmp_path / "out").symlink_to(target)
     code, _, err = run(capsys, "convert", SYNC, "--out", f"{tmp_path}/out{below}")
     assert (code, err.count("\n")) == (1, 1)
-    assert f"{tmp_path}/out: is a link that leads to no folder; make that folder, or name another" in err
+    assert f"{tmp_path}/out: is a link to a folder that does not exist; create that folder, or choose another" in err
 
 
 def test_what_cannot_be_read_at_all_leaves_an_earlier_dataset_alone(tmp_path, capsys):

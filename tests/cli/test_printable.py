@@ -10,6 +10,7 @@ import pytest
 from tests.cli.test_show import show
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
+from tests.examples import daily
 
 
 def test_nothing_in_a_dump_drives_the_terminal(tmp_path, capsys):
@@ -36,7 +37,7 @@ def test_nothing_in_a_dump_hides_or_turns_what_is_beside_it(tmp_path, capsys):
     assert len(listed.splitlines()) == 2
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+@pytest.mark.parametrize("encoding", daily(["ascii", "utf-8"], one_in=2))
 def test_json_is_json_in_every_encoding_and_drives_no_terminal(tmp_path, encoding):
     evil = "é\x9b\x7f\U0001f600\u202e\x1b"
     spans = [make_span(1, name="rollout x", attributes={"art.rollout.id": evil}), chat_span(2, 1, [evil], evil)]

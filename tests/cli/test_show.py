@@ -13,7 +13,8 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given as for_any
+from hypothesis import settings
 from rich.console import Console
 
 from art_otel.cli import main
@@ -22,7 +23,7 @@ from art_otel.cli.terminal import printable, table_lines
 from art_otel.store import write_trajectories
 from art_otel.testing import trajectories as any_trajectories
 from tests.conversions import RECORDINGS, convert_files, convert_spans, with_logs
-from tests.data.rollouts import assistant, call, rollout, user
+from tests.data.rollouts import assistant, call, given, rollout, user
 from tests.dumps import attribute, chat_span, make_span
 from tests.gaps import CONTRADICTED, SCRUBBED
 
@@ -42,6 +43,18 @@ def test_the_list_has_a_line_a_trajectory(dataset, capsys):
     out = show(capsys, dataset)
     assert "r-sync_tools" in out
     assert "r-error_retry" in out
+
+
+def test_the_list_tells_attempts_and_named_rewards_apart(tmp_path, capsys):
+    """A rollout without a final reward may have others; two attempts have one id."""
+    scored = (given("correct", 1.0), given("style", 0.25), given("of a call", 9.0, target="1" * 16))
+    rollouts = [rollout([], "again", attempt=attempt, rewards=scored) for attempt in (None, 2)]
+    write_trajectories([*rollouts, rollout([], "final", reward=0.5, rewards=scored)], tmp_path / "dataset")
+    again, second, final = show(capsys, tmp_path / "dataset").splitlines()[1:]
+    assert again.startswith("again  ")
+    assert "correct 1, style 0.25  0" in again
+    assert second.startswith("again (attempt 2)  ")
+    assert "correct" not in final
 
 
 def test_the_list_as_json(dataset, capsys):
@@ -196,7 +209,7 @@ def test_rewards_of_what_has_no_message_are_at_the_end(tmp_path, capsys):
 
 
 @settings(deadline=None)
-@given(any_trajectories())
+@for_any(any_trajectories())
 def test_every_reward_is_told(trajectory):
     console = Console(file=StringIO(), width=200)
     print_conversation(trajectory, console)

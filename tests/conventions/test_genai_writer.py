@@ -6,10 +6,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from art_otel.calls import Message, ToolCall
-from art_otel.conventions import genai_message, parse_call, request_attributes, response_attributes
+from art_otel.conventions import genai_message, request_attributes, response_attributes
 from art_otel.conventions.bodies.messages import parse
-from art_otel.spans import Scope, Span
 from art_otel.testing import messages
+from tests.conventions.builders import call
 from tests.examples import examples
 
 IMAGE = [
@@ -44,36 +44,16 @@ def test_a_call_is_read_back():
     written = request_attributes({"model": "m", "messages": asked, "seed": 7, "stop": ["x"]}) | response_attributes(
         body
     )
-    span = Span(
-        trace_id="1" * 32,
-        span_id="1" * 16,
-        name="chat m",
-        kind="client",
-        start_ns=1,
-        end_ns=2,
-        attributes={"gen_ai.operation.name": "chat", **written},
-        scope=Scope(name="art_otel"),
-    )
-    call = parse_call(span)
-    assert call.input_messages == parse(asked)
-    assert [(choice.message, choice.finish_reason) for choice in call.choices] == [(parse([answer])[0], "stop")]
-    assert (call.request_model, call.response_model, call.parameters) == ("m", "m-1", {"seed": 7})
-    assert (call.usage.input_tokens, call.usage.output_tokens, call.usage.reasoning_tokens) == (3, 4, 2)
+    read = call({"gen_ai.operation.name": "chat", **written}, scope="art_otel")
+    assert read.input_messages == parse(asked)
+    assert [(choice.message, choice.finish_reason) for choice in read.choices] == [(parse([answer])[0], "stop")]
+    assert (read.request_model, read.response_model, read.parameters) == ("m", "m-1", {"seed": 7})
+    assert (read.usage.input_tokens, read.usage.output_tokens, read.usage.reasoning_tokens) == (3, 4, 2)
 
 
 def test_a_response_that_shows_nothing_is_an_empty_answer():
     body = {"output": [], "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
     written = response_attributes(body)
-    span = Span(
-        trace_id="1" * 32,
-        span_id="1" * 16,
-        name="chat m",
-        kind="client",
-        start_ns=1,
-        end_ns=2,
-        attributes={"gen_ai.operation.name": "chat", **written},
-        scope=Scope(name="art_otel"),
-    )
-    (choice,) = parse_call(span).choices
+    (choice,) = call({"gen_ai.operation.name": "chat", **written}, scope="art_otel").choices
     assert (choice.message, choice.finish_reason) == (Message(role="assistant", content=""), "length")
     assert response_attributes({"output": [], "status": "in_progress"}) == {}

@@ -5,10 +5,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from art_otel.data import (
+    ADVANTAGES,
     ADVANTAGES_OVER_GROUPS,
     centered,
     dr_grpo,
@@ -20,13 +21,18 @@ from art_otel.data import (
     rloo,
     step_level,
 )
+from art_otel.data.advantages import FORMULAS
+from art_otel.data.formulas import GroupedRewards
 from art_otel.errors import UsageError
+from tests.data.batch_options import laws
+from tests.examples import examples
 
 sample_grpo = partial(grpo, std="sample")
 ALL = [centered, dr_grpo, grpo, sample_grpo, rloo, partial(reinforce, baseline=0.25)]
 RELATIVE = ALL[:-1]
 """Those that compare the group with itself."""
 
+GROUP = st.lists(st.none() | st.floats(-1e37, 1e37), min_size=1, max_size=9)
 REWARDS = st.lists(st.none() | st.floats(-100, 100), max_size=8)
 
 TABLE = [
@@ -230,3 +236,25 @@ def test_whitened_advantages_have_mean_zero_and_deviation_one(groups):
     found = np.concatenate(reinforce_plus_plus(groups))
     assert np.nanmean(found) == pytest.approx(0, abs=1e-9)
     assert np.nanstd(found) == pytest.approx(1, abs=1e-5)
+
+
+@settings(laws, max_examples=examples(100))
+@given(
+    st.lists(st.lists(st.none() | st.floats(-1e37, 1e37), min_size=1, max_size=9), min_size=1, max_size=9), st.data()
+)
+def test_all_groups_at_once_are_compared_as_each_alone(few, data):
+    groups = [few[data.draw(st.integers(0, len(few) - 1))] for _ in range(80)] if data.draw(st.booleans()) else few
+    values = [np.array([math.nan if one is None else one for one in group]) for group in groups]
+    owners = np.repeat(np.arange(len(groups)), list(map(len, groups)))
+    joined = GroupedRewards(np.concatenate(values), owners, len(groups))
+    for name, formula in FORMULAS.items():
+        alone = ADVANTAGES.get(name)
+        expected = ADVANTAGES_OVER_GROUPS[name].formula(groups) if alone is None else map(alone, groups)
+        np.testing.assert_array_equal(formula(joined), np.concatenate(list(expected)), name)
+
+
+def test_sums_are_rounded_once():
+    groups = [[1e16, 1.0, -1e16, 1e-30 * number] for number in range(100)]
+    joined = GroupedRewards(np.concatenate(groups), np.repeat(np.arange(100), 4), 100)
+    expected = [one - math.fsum(group) / 4 for group in groups for one in group]
+    np.testing.assert_array_equal(FORMULAS["centered"](joined), expected)

@@ -17,6 +17,7 @@ from art_otel.store import FileLimits, write_trajectories
 from art_otel.trajectories import GroupKey, PolicyVersions, TrajectoryGroup
 from tests.data.rollouts import rollout, said
 from tests.data.token_rollouts import judged, stored, talk
+from tests.examples import daily
 from tests.trajectories.calls import call, choice
 
 
@@ -271,7 +272,7 @@ def test_rollouts_are_kept_together():
         art_otel.batches(FORKED, by_length=True, keep_together="group")
 
 
-@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("seed", daily([3, None], one_in=2))
 def test_groups_are_kept_together_wherever_their_members_stand(seed):
     with stored(FORKED, rows=1) as folder:
         options = {"batch_size": 5, "keep_together": "group", "seed": seed, "shuffle_buffer": 1}

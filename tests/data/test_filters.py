@@ -75,9 +75,9 @@ def test_conditions(where, ids):
 
 
 def test_a_name_that_nothing_has_is_told_those_there_are():
-    with pytest.raises(UsageError, match="named 'corect'; there are the rewards correct, the metadata deep, level"):
+    with pytest.raises(UsageError, match=r"named 'corect'\. The rewards are correct; the metadata deep, level"):
         message_batches(ROLLOUTS, where="corect>1")
-    with pytest.raises(UsageError, match="write NAME>=VALUE"):
+    with pytest.raises(UsageError, match="write conditions such as NAME>=VALUE"):
         message_batches(ROLLOUTS, where="correct")
 
 

@@ -36,6 +36,9 @@ def test_an_assignment_says_what_to_do_in_its_place():
         trajectory.reward = 1.0
     with pytest.raises(FrozenInstanceError, match=r"a copy, dataclasses\.replace\(trajectory, name=…\)"):
         trajectory.name = "x"
+    group = art_otel.TrajectoryGroup(group_id="g", trajectories=[trajectory])
+    with pytest.raises(FrozenInstanceError, match=r"a copy, dataclasses\.replace\(group, group_id=…\)"):
+        group.group_id = "x"
 
 
 def test_the_report_of_batches_is_short_lines():

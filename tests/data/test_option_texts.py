@@ -38,7 +38,7 @@ def test_every_function_takes_every_option_that_selects(make):
         for text in {*option.choices, option.default_text} - {None}:
             chosen = read_options({name: text})
             if option.only_of_ids and make is not art_otel.batches:
-                with pytest.raises(UsageError, match=f"^{name}=.* is about token ids"):
+                with pytest.raises(UsageError, match=f"^{name}=.* this option is for token ids"):
                     make([], **chosen)
             else:
                 make([], **chosen)

@@ -219,20 +219,20 @@ def test_groups_in_memory_and_trajectories_of_its_name_are_one():
 @pytest.mark.parametrize(
     ("advantage", "made"),
     [
-        (lambda _: [1.0], "it made \\[1.0\\]"),
-        (lambda rewards: [math.nan] * len(rewards), "it made \\[nan, nan\\]"),
-        (lambda rewards: [1e39] * len(rewards), "it made \\[1e\\+39, 1e\\+39\\]"),
+        (lambda _: [1.0], "it returned \\[1.0\\]"),
+        (lambda rewards: [math.nan] * len(rewards), "it returned \\[nan, nan\\]"),
+        (lambda rewards: [1e39] * len(rewards), "it returned \\[1e\\+39, 1e\\+39\\]"),
     ],
 )
 def test_advantages_that_cannot_be_are_refused_with_their_group(advantage, made):
-    with pytest.raises(UsageError, match=f"of the rewards \\[1.0, 2.0\\] of group 'g' {made}"):
+    with pytest.raises(UsageError, match=f"for the rewards \\[1.0, 2.0\\] of group 'g', {made}"):
         advantages(group(1.0, 2.0), advantage=advantage)
     with pytest.raises(UsageError, match="of group None"):
         advantages(talk("r", 1, reward=1.0), advantage=lambda _: [math.inf])
 
 
 def test_a_credit_of_another_length_is_refused_with_its_rollout():
-    with pytest.raises(UsageError, match=r"of rollout 'r' it gave \(1.0,\); it must return 2 rewards"):
+    with pytest.raises(UsageError, match=r"for rollout 'r', it returned \(1.0,\); it must return 2 rewards"):
         advantages(talk("r", 1, 1), credit=Credit(per="rollout", rewards=lambda _: (1.0,)))
 
 
@@ -274,5 +274,5 @@ def test_advantages_over_groups_compare_all_that_is_read():
     # Mean 2, squares 2, population variance 2 / 3, deviation 0.8164965809.
     assert {name: round(min(values), 5) for name, (values,) in found.items()} == {"a": -1.22474, "b": 0.0, "c": 1.22474}
     assert report.completions_skipped == {"no reward": 1}
-    with pytest.raises(UsageError, match="of 2 groups it gave 0"):
+    with pytest.raises(UsageError, match="for 2 groups, it returned 0"):
         advantages(members, advantage=OverGroups(lambda _: ()))

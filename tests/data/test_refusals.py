@@ -101,13 +101,16 @@ def test_options_of_one_kind_of_conversations():
 
 
 ANSWERS = [
-    ({"advantage": lambda rewards: ["a"] * len(rewards)}, "it made ['a']; it must return a finite"),
-    ({"advantage": lambda _: "a"}, "it made 'a'; it must return a finite"),
-    ({"advantage": lambda _: [0.0, 1.0]}, "it made [0.0, 1.0]; it must return a finite"),
-    ({"credit": reward_function(lambda _: "1")}, "credit: of rollout 'r' it gave '1' as a reward"),
+    ({"advantage": lambda rewards: ["a"] * len(rewards)}, "it returned ['a']; it must return a finite"),
+    ({"advantage": lambda _: "a"}, "it returned 'a'; it must return a finite"),
+    ({"advantage": lambda _: [0.0, 1.0]}, "it returned [0.0, 1.0]; it must return a finite"),
+    ({"credit": reward_function(lambda _: "1")}, "credit: for rollout 'r', it returned '1' as a reward"),
     ({"credit": reward_function(lambda _: np.zeros(2))}, "as a reward; it must be a number, or None"),
-    ({"credit": Credit(per="call", rewards=lambda _: None)}, "gave None; it must return 1 rewards, one for each turn"),
-    ({"credit": Credit(per="call", rewards=lambda _: (0.0, 1.0))}, "gave (0.0, 1.0); it must return 1 rewards"),
+    (
+        {"credit": Credit(per="call", rewards=lambda _: None)},
+        "returned None; it must return 1 rewards, one for each turn",
+    ),
+    ({"credit": Credit(per="call", rewards=lambda _: (0.0, 1.0))}, "returned (0.0, 1.0); it must return 1 rewards"),
 ]
 
 
@@ -120,7 +123,7 @@ def test_functions_that_give_something_else_are_named(options, problem):
 def test_a_reward_of_a_conversation_is_a_number():
     for make in (art_otel.data.message_batches, art_otel.data.preference_batches):
         made = make(talk("r", 1, group_id="g"), reward=lambda _: "1")
-        with refuse("reward: of rollout 'r' it gave '1' as a reward"):
+        with refuse("reward: for rollout 'r', it returned '1' as a reward"):
             list(made)
 
 

@@ -75,7 +75,7 @@ def test_what_is_too_long_is_counted_to_the_token(limit, overflow, ids, counts):
 
 
 def test_too_long_can_be_an_error_that_names_the_rollout():
-    with pytest.raises(UsageError, match="rollout long: a sequence of 7 tokens, max_tokens is 6"):
+    with pytest.raises(UsageError, match="rollout long: a sequence has 7 tokens, but max_tokens is 6"):
         list(art_otel.batches([SHORT, LONG], **EVERYTHING, max_tokens=6, overflow="raise"))
 
 

@@ -63,5 +63,5 @@ def test_a_tokenizer_without_a_template_is_refused():
 
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", Path("tokenizer"), object()])
 def test_the_name_of_a_tokenizer_is_refused(name):
-    with pytest.raises(UsageError, match=r"give a tokenizer itself, as transformers\.AutoTokenizer"):
+    with pytest.raises(UsageError, match=r"give a tokenizer, not its name, such as transformers\.AutoTokenizer"):
         art_otel.batches([], tokenizer=name)

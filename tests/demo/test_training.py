@@ -69,6 +69,7 @@ def test_a_seed_gives_the_same_again_and_the_agent_goes_past_proxies_of_any_spel
     assert [step[:4] for step in again] == [step[:4] for step in steps[:2]]
 
 
+@pytest.mark.long
 def test_every_sampled_token_is_trained(short):
     training, steps = short
     assert all(step.sampled_tokens == step.trained_tokens > 0 for step in steps)
@@ -78,6 +79,7 @@ def test_every_sampled_token_is_trained(short):
     assert [row["training_step"] for row in rows] == [0, 1]
 
 
+@pytest.mark.long
 def test_the_run_log_has_the_trajectories_of_each_step(short):
     training, steps = short
     for step in steps:
@@ -102,6 +104,7 @@ def test_the_spool_becomes_one_dataset_in_which_nothing_is_lost(trained, tmp_pat
     assert max(len(one.calls) for one in found) > 3, "the archivist was asked"
 
 
+@pytest.mark.long
 def test_a_batch_holds_the_probabilities_that_the_policy_had(short):
     training, _ = short
     first = training.log.folder.trajectories("train", 0)
@@ -111,6 +114,7 @@ def test_a_batch_holds_the_probabilities_that_the_policy_had(short):
     assert np.array(logprobs, np.float32) == pytest.approx(batch.logprobs[batch.loss_mask], abs=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kept", ["spool", "demo/models/guide"])
 def test_a_folder_with_an_earlier_run_is_refused(short, tmp_path, kept):
     training, _ = short

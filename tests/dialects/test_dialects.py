@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conversions import convert_files, with_logs
+from art_otel.trajectories import Trajectory
+from tests.conversions import built, convert_files, read_records, with_logs
 from tests.dialects.expected import DOUBTED, FLAGGED, UNTRAINED, WITHOUT_CALLS
 from tests.dialects.judging import asked_and_answered, calls_of, is_trained, truth_of
+from tests.examples import daily
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.name.removesuffix(".truth.json") for path in HERE.glob("*.truth.json"))
@@ -17,9 +19,21 @@ def test_what_is_expected_is_there():
     assert {*FLAGGED, *DOUBTED, *UNTRAINED, *WITHOUT_CALLS} <= set(NAMES)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_CALLS])
-def test_a_recording_is_right_or_says_that_it_is_not(name, tmp_path):
+WITH_CALLS = [name for name in NAMES if name not in WITHOUT_CALLS]
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_a_recording_is_right_or_says_that_it_is_not(name):
+    check_right(name, built(read_records(*with_logs(HERE / f"{name}.jsonl"))))
+
+
+@pytest.mark.parametrize("name", daily(WITH_CALLS, one_in=40))
+def test_a_conversion_says_the_same(name, tmp_path):
     trajectories, _ = convert_files(tmp_path, *with_logs(HERE / f"{name}.jsonl"))
+    check_right(name, trajectories)
+
+
+def check_right(name: str, trajectories: list[Trajectory]) -> None:
     calls = [asked_and_answered(call) for call in calls_of(trajectories)]
     is_complete = bool(trajectories) and all(trajectory.complete for trajectory in trajectories)
     if name in FLAGGED:

@@ -12,6 +12,7 @@ NAMED_PAGE = re.compile(r"\bdocs/[\w./-]+\.md\b")
 NAMED_FILE = re.compile(
     r"(?<![\w/.@-])(?:docs|art_otel|tests|exporters|\.ci)/[\w./-]+\.(?:md|py|toml|json|jsonl|yml|yaml|svg|png|ts)\b"
 )
+NAMED_FOLDER = re.compile(r"(?<![\w/.@-])(?:docs|art_otel|tests|exporters|\.ci)/(?:[\w-]+/)*(?![\w*<{.-])")
 MODULE = re.compile(r"`([a-z_]+/[\w./]+\.py)`")
 
 
@@ -50,10 +51,12 @@ def test_every_page_that_is_named_exists():
 
 def test_every_file_that_the_root_and_docs_name_exists():
     """Not in links alone: in prose, comments and settings, too."""
-    files = [*ROOT.iterdir(), *(ROOT / ".ci").iterdir(), *DOCS.rglob("*")]
+    files = [*ROOT.iterdir(), *(ROOT / ".ci").iterdir(), *(ROOT / ".github").rglob("*"), *DOCS.rglob("*")]
     texts = [path for path in files if path.is_file() and path.suffix not in (".lock", ".png", ".pyc", ".svg")]
     named = {name: path for path in texts for name in NAMED_FILE.findall(path.read_text(encoding="utf-8"))}
     assert len(named) > 30
     assert {name: inside(path) for name, path in named.items() if not (ROOT / name).exists()} == {}
+    folders = {name: path for path in texts for name in NAMED_FOLDER.findall(path.read_text(encoding="utf-8"))}
+    assert {name: inside(path) for name, path in folders.items() if not (ROOT / name).is_dir()} == {}
     modules = MODULE.findall((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
     assert [name for name in modules if not any((at / name).exists() for at in (ROOT, ROOT / "art_otel"))] == []

@@ -88,3 +88,14 @@ def test_rounds_engines_and_copies_change_nothing(tmp_path):
         write_rewards(rounds / name, *files[name])
         rows, _ = convert_files(tmp_path / "out", rounds, incremental=True, times=Times(grace=0.0))
     assert {row.rollout_id: row.rewards for row in rows} == {row.rollout_id: row.rewards for row in whole}
+
+
+def test_a_field_that_a_row_does_not_have_is_named_with_those_that_it_has(tmp_path):
+    """Also in the first line, by which the format is detected."""
+    write_traces(tmp_path / "in")
+    rows = [{"rollout_id": "r1", "value": 1.0, "group": "g"}, {"rollout_id": "r1", "value": 0.5}]
+    (tmp_path / "in" / "rewards.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (row,), report = convert_files(tmp_path / "out", tmp_path / "in")
+    assert row.reward == 0.5
+    (refused,) = report.quarantine
+    assert "unknown field `group`; the fields are rollout_id, " in refused.detail

@@ -178,7 +178,7 @@ def test_what_was_replaced_and_is_nowhere_else_is_said(tmp_path, replaced):
     file.write_bytes(replaced)
     rows, report = convert(tmp_path)
     assert rows == [1, 2, 3, *range(7, 7 + replaced.count(b"\n"))]
-    assert "is not what was read under this name before" in report.files[0].note
+    assert "was replaced, or changed before its end" in report.files[0].note
     assert convert(tmp_path)[1].spans.read == 0
 
 

@@ -62,7 +62,7 @@ def check(python: Path | str, folder: Path, **variables: str) -> None:
         sampled = zip(line["ids"], history.loss_mask, strict=True)
         assert line["labels"] == [token if trained else -100 for token, trained in sampled]
         assert line["weights"] == [advantage if trained else 0.0 for trained in history.loss_mask]
-    with pytest.raises(AssertionError, match=r"of 3 trajectories none is used .longer than Mini takes: 3"):
+    with pytest.raises(AssertionError, match=r"none of 3 trajectories is used .longer than Mini takes: 3"):
         run(python, "-m", "art_otel", *command, "--option", "longest=2", cwd=folder, **variables)
 
 

@@ -40,5 +40,5 @@ def test_formats_that_carry_images_have_all(tmp_path, name, form):
 
 
 def test_conversations_carry_images_themselves(tmp_path):
-    with pytest.raises(UsageError, match="images='placeholders': is about token ids"):
+    with pytest.raises(UsageError, match="images='placeholders': this option is for token ids"):
         export(seen(), "trl", tmp_path, format="chat", images="placeholders")

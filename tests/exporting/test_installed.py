@@ -12,6 +12,7 @@ from art_otel.exporting import Exporter, Format, NothingToExportError, export, i
 from art_otel.exporting.registry import make_settings, options_of
 from art_otel.store import read_trajectories, write_trajectories
 from art_otel.testing import trajectories
+from art_otel.trajectories import Trajectory
 from tests.data.rollouts import agent_rollouts
 from tests.examples import examples
 from tests.exporting.exported import EVERY
@@ -83,14 +84,20 @@ def check(sources, exporter: Exporter, file_format: Format, out: Path) -> None:
     assert set(file_format.not_carried) <= set(report.not_carried)
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory) -> tuple[list[Trajectory], Path]:
+    """The samples in the order that they have on Parquet, and a dataset of them."""
+    ordered, folder = sorted(samples(), key=lambda one: one.order), tmp_path_factory.mktemp("samples")
+    write_trajectories(ordered, folder)
+    assert list(read_trajectories(folder)) == ordered
+    return ordered, folder
+
+
 @each_kind
-def test_the_samples_are_exported_from_memory_and_from_parquet_alike(exporter, file_format, tmp_path):
-    # On Parquet they are in this order.
-    ordered = sorted(samples(), key=lambda one: one.order)
-    write_trajectories(ordered, tmp_path / "dataset")
-    assert list(read_trajectories(tmp_path / "dataset")) == ordered
+def test_the_samples_are_exported_from_memory_and_from_parquet_alike(stored, exporter, file_format, tmp_path):
+    ordered, folder = stored
     check(ordered, exporter, file_format, tmp_path / "memory")
-    check(tmp_path / "dataset", exporter, file_format, tmp_path / "parquet")
+    check(folder, exporter, file_format, tmp_path / "parquet")
     assert files_of(tmp_path / "memory") == files_of(tmp_path / "parquet") != {}
 
 

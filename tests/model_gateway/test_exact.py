@@ -14,6 +14,7 @@ from art_otel.exchange.answer_shapes import Asking, CompletionShape
 from art_otel.exchange.response_shape import ResponseShape
 from art_otel.model_gateway.sampled_choices import StreamedCalls
 from art_otel.model_gateway.splice import as_ids
+from tests.examples import daily
 from tests.model_gateway.exact_cases import comparable, requests
 from tests.model_gateway.gateways import gateway, recorded
 from tests.model_gateway.record_vllm import CUT, MODEL, PATHS, VERSIONS, Reply, asked, read, replayed, serving
@@ -21,8 +22,7 @@ from tests.model_gateway.record_vllm import CUT, MODEL, PATHS, VERSIONS, Reply, 
 JSON = "application/json"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", daily(VERSIONS, one_in=2))
 def test_to_the_agent_it_is_the_server_and_every_id_is_known(tmp_path, version):
     own_answers = read(version)["own"]
     with replayed(version=version) as url, gateway(tmp_path, url, tokens="exact") as running:
@@ -346,7 +346,7 @@ def test_text_between_the_pieces_of_a_tool_call_stands_behind_it():
     assert (called["arguments"], said["content"][0]["text"]) == ('{"a":1}', "\n")
 
 
-@pytest.mark.parametrize("dialect", PATHS)
+@pytest.mark.parametrize("dialect", daily(PATHS, one_in=2))
 def test_what_the_server_broke_off_is_not_trained(tmp_path, dialect):
     """A trainer pauses vLLM to load weights. Anthropic's API has no word for it: its reason is null."""
     choice = {"index": 0, "message": {"role": "assistant", "content": SAID}, "finish_reason": "abort"}

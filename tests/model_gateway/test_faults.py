@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from art_otel.model_gateway.gateway import Gateway
+from tests.examples import daily
 from tests.model_gateway.gateways import MODEL, gateway, recorded, user
 from tests.stand_ins import Handler, listening
 from tests.tracing.server import OVERFLOW
@@ -75,7 +76,7 @@ ODD_ANSWERS = (
 )
 
 
-@pytest.mark.parametrize("path", ["chat/completions", "completions", "responses", "messages"])
+@pytest.mark.parametrize("path", daily(["chat/completions", "completions", "responses", "messages"], one_in=4))
 def test_what_no_server_should_say_passes_and_is_recorded(tmp_path, path):
     answers = [(status, {**headers, "content-length": str(len(body))}, body) for status, headers, body in ODD_ANSWERS]
     with answering(*answers) as url, gateway(tmp_path, url) as running:
@@ -105,7 +106,7 @@ TOO_LONG = {
 }
 
 
-@pytest.mark.parametrize("server", TOO_LONG)
+@pytest.mark.parametrize("server", daily(TOO_LONG, one_in=3))
 def test_a_context_that_was_exceeded_is_the_policys_doing_and_no_outage(tmp_path, server):
     status, said = TOO_LONG[server]
     body = json.dumps(said).encode()

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from art_otel.calls import InferenceCall
+from tests.examples import daily
 from tests.model_gateway.gateways import gateway, recorded
 from tests.model_gateway.gemini_server import gemini_server
 from tests.trainers.environment import trainer_python
@@ -74,7 +75,7 @@ def test_a_call_is_the_same_however_it_streams_and_the_agent_sees_what_the_serve
     assert {turn.text_untrained for turn in trajectory.turns} == {None}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", daily(WAYS, one_in=3))
 def test_a_conversation_is_one_also_where_the_agent_keeps_pieces(tmp_path, gemini, way):
     pieces = [{"text": text, "thought": True} for text in ("Let m", "e see. ")]
     model = [*pieces, {"text": "You s"}, {"text": "aid Hi."}]
@@ -89,7 +90,7 @@ def test_a_conversation_is_one_also_where_the_agent_keeps_pieces(tmp_path, gemin
     assert trajectory.complete, trajectory.incomplete_reasons
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", daily(reversed(WAYS), one_in=3))
 def test_what_was_not_answered_is_a_failed_call_and_what_was_cut_an_answer(tmp_path, gemini, way):
     with gateway(tmp_path, gemini) as running:
         for word in ("blocked", "malformed", "fail", "cut"):

@@ -25,6 +25,7 @@ from art_otel.model_gateway.upstreams import Upstreams
 from art_otel.tracing.openai import install
 from art_otel.trajectories.lineage import recorded_call
 from tests.conversions import convert_files
+from tests.examples import daily
 from tests.gaps import kinds
 from tests.model_gateway.gateways import MODEL, TOOL, bodies, gateway, recorded, user
 from tests.receiver.consuming import next_rollouts
@@ -292,7 +293,7 @@ def test_what_runs_longer_than_the_grace_is_missed_until_it_ends_and_no_revision
     assert given == [(0, 0, {"spans missing": 1}, 1.0), (1, 1, {}, 1.0)]
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("is_restarted", daily([True, False], one_in=2))
 def test_a_rollout_that_was_ended_and_is_called_again_is_another_attempt(tmp_path, address, caplog, is_restarted):
     async def main(url: str, count: int) -> list[art_otel.Trajectory]:
         async with art_otel.connect(url) as rollouts:
@@ -370,6 +371,8 @@ def test_what_ends_a_rollout_wrongly_is_refused_in_words(tmp_path, address):
             response = httpx.post(f"{running.url}/rollout/r/end", json=end)
             assert response.status_code == 400
             assert words in response.json()["error"]["message"]
+        form = httpx.post(f"{running.url}/rollout/r/end", content=b"reward=1")
+        assert 'send an object of JSON, such as {"reward": 1}' in form.json()["error"]["message"]
         got = httpx.get(f"{running.url}/rollout/r/end")
         assert (got.status_code, got.headers["allow"]) == (405, "POST")
         assert "send it with POST" in got.json()["error"]["message"]
@@ -440,7 +443,7 @@ def test_a_stream_that_broke_is_not_trained_and_one_that_was_left_neither(tmp_pa
     assert [call.closed_by_app or call.error_type for call in trajectory.calls] == ["BrokenOffError", "left", None]
 
 
-@pytest.mark.parametrize("events", [1, 2, 4])
+@pytest.mark.parametrize("events", daily([1, 2, 4], one_in=3))
 @pytest.mark.parametrize(
     ("path", "asked"),
     [
@@ -479,7 +482,9 @@ def test_keys_are_never_written_and_secrets_in_content_are_scrubbed(tmp_path, ad
     assert [turn.tokens_untrained for turn in trajectory.turns] == [None, "scrubbed"]
 
 
-@pytest.mark.parametrize("more", [{}, {"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}])
+@pytest.mark.parametrize(
+    "more", daily([{"stream": True}, {}, {"stream": True, "stream_options": {"include_usage": True}}], one_in=3)
+)
 def test_ids_that_are_fewer_than_the_server_counted_are_left_out(tmp_path, more):
     """llama.cpp leaves out tokens that end inside a character (G1), older servers those that a parser held back."""
     with ModelServer(tmp_path, "--loses-a-token") as losing, gateway(tmp_path / "art", losing.url) as running:
@@ -496,6 +501,7 @@ def test_ids_that_are_fewer_than_the_server_counted_are_left_out(tmp_path, more)
     assert verdicts == [("ids uncertain", None)]
 
 
+@pytest.mark.long
 def test_a_gateway_needs_no_sdk():
     program = "import sys, art_otel.model_gateway.gateway; print([n for n in sys.modules if n.startswith(%r)])"
     said = subprocess.run([sys.executable, "-c", program % "opentelemetry.sdk"], capture_output=True, check=True)

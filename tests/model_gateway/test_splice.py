@@ -103,6 +103,20 @@ def test_a_text_that_was_changed_is_not_spliced_and_the_reason_says_where(answer
         assert text_of(render(messages)) in (text_of(told), text_of(spliced.prompt))
 
 
+def test_a_text_that_was_changed_right_behind_a_turn_is_said_too():
+    """What stands between two answers may be so short that all of it is compared together with the second one."""
+    turns, rendered = SampledTurns(), tokenize("question")
+    for answer in ("yes", "no"):
+        spliced = asyncio.run(splice(rendered, turns.of("r"), decode))
+        assert spliced.outcome == "not_needed"
+        turns.add("r", turn_of(spliced, [*tokenize(answer), STOP]))
+        rendered += tokenize(f"{answer}<|im_end|>\n")
+    changed = rendered[: -len(tokenize("no<|im_end|>\n"))] + tokenize("nay<|im_end|>\n")
+    spliced = asyncio.run(splice(changed, turns.of("r"), decode))
+    assert (spliced.outcome, spliced.prompt) == ("differing", changed)
+    assert spliced.reason.startswith("text at character 2")
+
+
 @given(st.lists(completions, min_size=2, max_size=4, unique_by=seen), st.data())
 def test_of_parallel_answers_the_one_that_is_continued_is_kept(answers, data):
     turns, begin = SampledTurns(), [("user", "Hi")]

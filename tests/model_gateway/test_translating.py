@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.examples import daily
 from tests.model_gateway.gateways import MODEL, TOOL, gateway, recorded, user
 from tests.model_gateway.gemini_server import gemini_server
 from tests.model_gateway.record_vllm import Reply, replayed, serving
@@ -62,7 +63,7 @@ def ask(url: str, dialect: str, *, stream: bool = False, key: str = "k") -> http
     return httpx.post(f"{url}{path}", json=body, headers={"x-api-key": key}, timeout=30)
 
 
-@pytest.mark.parametrize("options", [("--chat-only",), ("--chat-only", "--sglang"), ()])
+@pytest.mark.parametrize("options", daily([(("--chat-only",),), (("--chat-only", "--sglang"),), ((),)], one_in=3))
 def test_a_call_has_ids_and_logprobs_whatever_its_dialect(tmp_path, options):
     """Of a server with Chat Completions alone, and of one whose other dialects give no ids."""
     with ModelServer(tmp_path, *options) as server, gateway(tmp_path, address_of(server), translate="auto") as running:
@@ -124,7 +125,7 @@ def test_a_stream_that_breaks_is_cut_for_the_agent_too(tmp_path, chat_only, dial
     assert [call.error_type for call in trajectory.calls] == ["BrokenOffError"]
 
 
-@pytest.mark.parametrize("dialect", ["chat", *ASKS])
+@pytest.mark.parametrize("dialect", daily(["chat", *ASKS], one_in=2))
 def test_a_rollout_that_had_all_its_calls_ends_its_agent_s_loop(tmp_path, chat_only, dialect):
     chat = ("/v1/chat/completions", {"model": MODEL, "messages": user("Look"), "tools": [TOOL]})
     path, body = {**ASKS, "chat": chat}[dialect]

@@ -117,6 +117,7 @@ def test_calls_of_other_models_are_marked(tmp_path, server, address):
     assert Counter(one.body.get("model") for one in server.exchanges()[before:])["helper"] == 2
 
 
+@pytest.mark.long
 def test_a_call_without_a_model_is_of_none_that_is_chosen(tmp_path, address):
     body = {"messages": user("Hi")}
     for models, mark in ((("policy",), "another model"), (("!judge",), None), (("*",), None)):

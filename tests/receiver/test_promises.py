@@ -5,26 +5,33 @@ import gc
 import socket
 import threading
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 
 import art_otel
 from art_otel.errors import UsageError
+from art_otel.live.delivery import Acknowledgment, Question
+from art_otel.receiver.delivery import Delivery
 from art_otel.receiver.index import Finished, SpooledRolloutIndex
 from art_otel.receiver.protocol import Facts, ReceiverSelection
 from art_otel.spool import FoundFile, SpooledLine
+from art_otel.trajectories import GroupKey
+from tests.examples import daily
 from tests.receiver.otlp import send
 from tests.receiver.rollouts import late_reward, logged_reward, rollout
 from tests.receiver.serving import Serve, serving
 
 
-def finished(number: int, spool) -> Finished:
+def finished(number: int, spool, *, group: str | None = None) -> Finished:
     file = FoundFile(spool / "run" / "1.otlp.jsonl")
     return Finished(
         key=(f"r{number}", 0, f"{number:032x}"),
         revision=0,
         digest=f"{number:016x}",
-        facts=Facts(split="train", models=("m",), policy_version="3", ended_at=0.0, group=None),
+        facts=Facts(
+            split="train", models=("m",), policy_version="3", ended_at=0.0, group=group and GroupKey(3, None, group)
+        ),
         lines=tuple(SpooledLine(file=file, offset=number * 1000 + n, size=9) for n in range(120)),
     )
 
@@ -49,6 +56,35 @@ def test_memory_does_not_grow_with_what_was_acknowledged(tmp_path):
     tracemalloc.stop()
     index.close()
     assert grown < 200_000, grown
+
+
+def test_sessions_of_one_consumer_share_what_there_is(tmp_path):
+    """Each gets what no other one has, whole groups where it asks for these, and a newer text of what another has."""
+    index = SpooledRolloutIndex(tmp_path / "index.sqlite", tmp_path)
+    delivery = Delivery(index)
+    index.add_consumer("trainer")
+    of_groups = enumerate(["g", "h", "g", None, "h"])
+    index.add([finished(number, tmp_path, group=group) for number, group in of_groups], ())
+    first, second = delivery.open_session("trainer"), delivery.open_session("trainer")
+    held: dict[str, list[Acknowledgment]] = {first: [], second: []}
+
+    def take(session: str, count: int) -> list[tuple[str, int]]:
+        question = Question(holds=held[session], count=count, whole_groups=True)
+        taken = delivery.take("trainer", session, question, ReceiverSelection())
+        held[session] += [one.acknowledgment for one in taken]
+        return [(one.key[0], one.revision) for one in taken]
+
+    assert take(first, 1) == [("r0", 0)]
+    assert take(second, 1) == [("r1", 0)]
+    assert take(second, 9) == [("r3", 0), ("r4", 0)]
+    assert take(first, 9) == [("r2", 0)]
+    index.add([replace(finished(3, tmp_path), digest="late")], ())
+    assert take(first, 9) == [("r3", 1)]
+    assert delivery.acknowledge("trainer", held[first]) == 3
+    delivery.close_session("trainer", second)  # what it had waits again, but for what was replaced
+    held[first].clear()
+    assert take(first, 9) == [("r1", 0), ("r4", 0)]
+    index.close()
 
 
 def connected(url: str, **options):
@@ -123,7 +159,7 @@ def test_what_is_wrong_is_said_with_what_to_write(tmp_path):
         assert "a question of a consumer is refused with 401" in server.log.read_text()
 
 
-@pytest.mark.parametrize("late", [late_reward, logged_reward])
+@pytest.mark.parametrize("late", daily([late_reward, logged_reward], one_in=2))
 def test_a_reward_for_an_unknown_rollout_is_mentioned(tmp_path, late):
     with serving(tmp_path / "art", "--grace", "0.2s") as server:
         send(server.url, late(7, 1.0))

@@ -59,6 +59,7 @@ def test_what_a_page_asks_is_refused_and_a_get_changes_nothing(tmp_path):
         assert consumers(server) == []
 
 
+@pytest.mark.long
 def test_programs_are_answered_also_through_a_tunnel(tmp_path):
     with serving(tmp_path / "art") as server:
         for host in ("localhost", "localhost:9", "127.0.0.1:4318", "[::1]:4318", "127.0.0.2"):

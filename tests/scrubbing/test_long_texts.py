@@ -5,6 +5,7 @@ import json
 import pytest
 
 from art_otel.scrubbing import PATTERNS, Hits, Scrubber
+from tests.examples import daily
 from tests.scrubbing.secrets import SECRETS, canaries
 
 LENGTH = 200_000
@@ -51,9 +52,7 @@ PIECES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "piece", [pytest.param(piece, marks=[pytest.mark.long] * (at % 3 != 0)) for at, piece in enumerate(PIECES)]
-)
+@pytest.mark.parametrize("piece", daily(PIECES, one_in=5))
 def test_a_long_run_of(piece):
     secret = SECRETS["openai"][1]
     text = piece * (LENGTH // len(piece))

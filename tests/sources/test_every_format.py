@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from art_otel.sources import all_formats, format_named
+from art_otel.sources import FileStats, all_formats, format_named
 from art_otel.trajectories import trajectory_json
-from tests.conversions import RECORDINGS, convert_files, with_logs
+from tests.conversions import RECORDINGS, built, convert_files, read_records, with_logs
 from tests.dumps import attribute, chat_span, make_span, request_of, write_lines
+from tests.examples import daily
 from tests.sources.requests import damages_of, read_bytes
 from tests.sources.writers import EVERY_WRITER, PARQUET_WRITERS, WRITERS, console
 
@@ -59,6 +60,13 @@ def converted(out: Path, *sources: Path):
     return [trajectory_json(trajectory) for trajectory in trajectories], report
 
 
+def read(*sources: Path, stats: FileStats | None = None) -> list[dict]:
+    """The trajectories of sources without bad records, in the order of their names; `stats` is that of the first."""
+    dump, *others = sources
+    found = built([*read_records(dump, stats=stats), *read_records(*others)])
+    return sorted(map(trajectory_json, found), key=lambda one: (one["rollout_id"], one["trace_id"]))
+
+
 def check_equal(found, expected, lacks):
     for here, there in zip(found, expected, strict=True):
         texts = {name: str(value) for name, value in here["metadata"].items()}
@@ -84,10 +92,9 @@ def recording(request) -> Path:
 
 
 @pytest.fixture(scope="module")
-def as_recorded(recording, tmp_path_factory) -> list[dict]:
+def as_recorded(recording) -> list[dict]:
     """The trajectories of a recording as it is, once for all formats."""
-    found, _ = converted(tmp_path_factory.mktemp("recorded"), *with_logs(recording))
-    return found
+    return read(*with_logs(recording))
 
 
 DAILY = 16
@@ -113,9 +120,7 @@ def test_log_records_on_a_console_are_those_of_the_recording(recording, as_recor
     paths = with_logs(recording)
     dump = tmp_path / "agent.log"
     dump.write_bytes(console.write_with_logs(requests_of(recording), requests_of(paths[1])))
-    found, report = converted(tmp_path / "found", dump)
-    assert not report.quarantine
-    check_equal(found, as_recorded, lacks_of("console"))
+    check_equal(read(dump), as_recorded, lacks_of("console"))
 
 
 FOLDERS = sorted({path.parent for path in FILES})
@@ -129,7 +134,7 @@ EACH_TABLE = [
 @pytest.mark.parametrize(("folder", "name"), EACH_TABLE)
 def test_recordings_in_one_table_give_the_same_trajectories(name, folder, tmp_path):
     recordings = [path for path in FILES if path.parent == folder]
-    expected, _ = converted(tmp_path / "expected", *(path for one in recordings for path in with_logs(one)))
+    expected = read(*(path for one in recordings for path in with_logs(one)))
     check_format(name, recordings, expected, tmp_path)
 
 
@@ -137,10 +142,9 @@ def check_format(name: str, recordings: list[Path], expected: list[dict], folder
     """The recordings, in one dump of another format and with their log records, give what is expected."""
     dump = written_with(name, [request for one in recordings for request in requests_of(one)], folder)
     logs = [path for one in recordings for path in with_logs(one)[1:]]
-    found, report = converted(folder / "found", dump, *logs)
-    assert (report.files[0].format, report.files[0].not_in_format) == (name.split(maxsplit=1)[0], lacks_of(name))
-    assert not report.quarantine
-    check_equal(found, expected, lacks_of(name))
+    stats = FileStats()
+    check_equal(read(dump, *logs, stats=stats), expected, lacks_of(name))
+    assert stats.format == name.split(maxsplit=1)[0]
 
 
 def packed(kind, values):
@@ -208,7 +212,7 @@ def written_with(name: str, requests: list[dict], folder: Path) -> Path:
     return dump
 
 
-@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("linked", daily([True, False], one_in=2))
 @pytest.mark.parametrize("name", EVERY_WRITER)
 def test_all_that_a_rollout_can_have(name, linked, tmp_path):
     lacks = lacks_of(name)
@@ -220,13 +224,14 @@ def test_all_that_a_rollout_can_have(name, linked, tmp_path):
     expected, _ = converted(tmp_path / "expected", write_lines(tmp_path / "otlp.jsonl", requests))
     found, report = converted(tmp_path / "found", written_with(name, requests, tmp_path))
     assert not report.quarantine
+    assert (report.files[0].format, report.files[0].not_in_format) == (name.split(maxsplit=1)[0], lacks_of(name))
     check_equal(found, expected, lacks)
     (trajectory,) = found
     assert trajectory["calls"][0]["choices"][0]["token_ids"] is not None
     assert len(trajectory["rewards"]) == 3
 
 
-@pytest.mark.parametrize("name", EVERY_WRITER)
+@pytest.mark.parametrize("name", daily(EVERY_WRITER, one_in=4))
 def test_a_second_copy_in_any_format_takes_nothing_away(name, tmp_path):
     requests = rollout(linked=True)
     otlp = write_lines(tmp_path / "otlp.jsonl", requests)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from art_otel.sources.backends.values import MAX_PREFIX
 from tests.dumps import make_span
+from tests.examples import daily
 from tests.sources.requests import (
     TRACE,
     damages_of,
@@ -25,7 +26,7 @@ LINK = re.compile(r"(?P<trace>[0-9a-f]*)\|(?P<span>[0-9a-f]*)\|.*?\|(?P<attribut
 PIECES = st.lists(st.sampled_from(["|", "{", "}", "|{", "}|", "|{}|", "a", "1", '"k":1', "\n", "٣"])).map("".join)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", daily(BACKENDS, one_in=4))
 def test_small_objects_between_large_ones(name, tmp_path):
     large, less = (b'{"large":"%b"}\n' % (b"x" * size) for size in (5_000_000, 3_000_000))  # both are held at once
     small, count = b"{}\n", 12_000

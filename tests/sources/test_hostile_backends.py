@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from art_otel.sources import Limits, all_formats, format_named
 from art_otel.sources.files.encodings import PARQUET_MAGICS
 from tests.dumps import make_span, request_of
+from tests.examples import daily
 from tests.sources.requests import RECORDINGS, damages_of, numbers, read_bytes, reasons_of, spans_of
 from tests.sources.test_laws import laws, mutated, read
 from tests.sources.writers import WRITERS
@@ -140,7 +141,7 @@ def test_ids_of_zeros(name, tmp_path):
     assert reasons_of(records) == ["bad id"]
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", daily(BACKENDS, one_in=3))
 def test_a_dump_cut_anywhere_gives_what_is_whole_and_says_that_it_is_torn(name, tmp_path):
     whole = dump(name, *[make_span(number, name=f"s{number}") for number in range(1, 5)])
     for cut in range(len(whole) * 9 // 10, 0, -7):

@@ -179,6 +179,7 @@ def mlflow_trace() -> dict:
         feedback,
         {"assessment_name": "correctness", "feedback": {"value": 0}, "valid": False},
         {"assessment_name": "style", "feedback": {"value": 0.5}, "span_id": CALL},
+        {"assessment_name": "brief", "feedback": {"value": "No"}},
         {"assessment_name": "answer", "expectation": {"value": "3"}},
     ]
     info = {
@@ -199,7 +200,8 @@ def mlflow_trace() -> dict:
 
 def test_mlflow(tmp_path):
     (trajectory,), report = converted(tmp_path, traces=[mlflow_trace()])
-    assert judged(trajectory) == {"correctness": (1.0, "yes", False), "style": (0.5, None, True)}
+    scores = {"correctness": (1.0, "yes", False), "style": (0.5, None, True), "brief": (0.0, "No", False)}
+    assert judged(trajectory) == scores
     assert (trajectory.name, trajectory.reward) == ("calc", None)
     assert dict(trajectory.metadata) == {"team": "a", "run": "7", "user_id": "u1", "expectations.answer": "3"}
     assert not report.quarantine

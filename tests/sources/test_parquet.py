@@ -9,6 +9,7 @@ from art_otel.errors import SourceError
 from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.sources.files.parquet import plain_values
 from tests.conversions import convert_files
+from tests.examples import daily
 from tests.sources.requests import (
     TRACE,
     damages_of,
@@ -72,7 +73,9 @@ def test_the_real_export_of_phoenix(tmp_path):
     assert call.events[0].time_ns == 1795187123394536000
 
 
-@pytest.mark.parametrize(("export", "calls", "rollouts"), [(CLICKHOUSE, 400, 200), (PHOENIX, 840, 420)])
+@pytest.mark.parametrize(
+    ("export", "calls", "rollouts"), daily([(CLICKHOUSE, 400, 200), (PHOENIX, 840, 420)], one_in=2)
+)
 def test_a_real_export_converts(export, calls, rollouts, tmp_path):
     trajectories, report = convert_files(tmp_path / "out", export)
     assert (report.calls.total, report.calls.completed, len(trajectories)) == (calls, calls, rollouts)

@@ -26,6 +26,7 @@ from art_otel.store import (
 )
 from art_otel.store.commit import check_out, commit
 from art_otel.trajectories import Trajectory
+from tests.examples import daily
 from tests.store.test_files import ROOT, ids, names, parts, rollouts
 
 
@@ -160,7 +161,7 @@ def test_killed_behind_any_step_a_commit_leaves_the_old_dataset_or_the_new(tmp_p
         assert ids(out) == old or last > 5
 
 
-@pytest.mark.parametrize("last", range(10))
+@pytest.mark.parametrize("last", daily(range(10), one_in=3))
 def test_what_an_abandoned_commit_left_goes_with_the_next(tmp_path, last):
     out = tmp_path / "out"
     commit(str(out), stage(tmp_path / "work", rollouts(2, "old")))

@@ -9,7 +9,7 @@ import pytest
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds, ToolCall
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.lineage import build_lineage
+from tests.data.rollouts import rollout as rollout_of
 from tests.trainers.environment import trainer_python
 from tests.trajectories.calls import asked
 
@@ -33,10 +33,9 @@ def rollout(name: str, group: str | None, reward: float, *, failed: bool = False
 
     first = call(1, (SYSTEM, QUESTION), LOOK)
     second = call(2, (SYSTEM, QUESTION, LOOK, FOUND), ANSWER)
-    lineage = build_lineage([first, second])
-    return Trajectory(
-        rollout_id=name,
-        trace_id="ab" * 16,
+    return rollout_of(
+        [first, second],
+        name,
         group_id=group,
         started_at=1_700_000_000_000_000_001,
         reward=reward,
@@ -44,7 +43,6 @@ def rollout(name: str, group: str | None, reward: float, *, failed: bool = False
         metadata={"level": 3, "hard": True, "nested": {"a": [1]}},
         logs=("looked",),
         tools=TOOLS,
-        calls=lineage.calls,
     )
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from art_otel import RunLog
-from art_otel.calls import Choice, InferenceCall, Message
+from art_otel.calls import Message
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.lineage import build_lineage
+from tests.data.rollouts import chat
+from tests.data.rollouts import rollout as rollout_of
 from tests.trainers.environment import trainer_python
 
 pytestmark = pytest.mark.trainer
@@ -21,25 +22,7 @@ VALIDATION = {0: 0.25, 1: 0.75, 2: 0.5}
 
 def rollout(name: str, group: str | None, reward: float | None, **fields) -> Trajectory:
     question, answer = Message(role="user", content="1 + 1?"), Message(role="assistant", content="2")
-    call = InferenceCall(
-        trace_id="ab" * 16,
-        span_id=f"{1:016x}",
-        operation_name="chat",
-        start_ns=1,
-        end_ns=2,
-        input_messages=(question,),
-        choices=(Choice(index=0, message=answer, finish_reason="stop"),),
-    )
-    lineage = build_lineage([call])
-    return Trajectory(
-        rollout_id=name,
-        trace_id="ab" * 16,
-        group_id=group,
-        reward=reward,
-        metrics={"turns": 1.0},
-        calls=lineage.calls,
-        **fields,
-    )
+    return rollout_of(chat(question, answer), name, group_id=group, reward=reward, metrics={"turns": 1.0}, **fields)
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import art_otel
-from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.lineage import build_lineage
+from tests.data.rollouts import rollout as rollout_of
 from tests.trainers.environment import trainer_python
+from tests.trajectories.calls import call, choice
 
 ROOT = Path(__file__).parents[2]
 ROLLOUTS = 23
@@ -22,32 +22,10 @@ FILES = 7
 
 
 def rollout(number: int) -> Trajectory:
-    call = InferenceCall(
-        trace_id="ab" * 16,
-        span_id=f"{number + 1:016x}",
-        operation_name="chat",
-        start_ns=1,
-        end_ns=2,
-        input_messages=(Message(role="user", content="?"),),
-        prompt_token_ids=TokenIds.of([number] * (1 + number % 3)),
-        choices=(
-            Choice(
-                index=0,
-                message=Message(role="assistant", content="!"),
-                token_ids=TokenIds.of([100 + number, 7]),
-                logprobs=Logprobs.of([-0.5, -1.0]),
-            ),
-        ),
-        policy_version=None if number % 2 else "3",
-    )
-    lineage = build_lineage([call])
-    return Trajectory(
-        rollout_id=f"r{number:02}",
-        trace_id="ab" * 16,
-        group_id=None if number == 0 else f"g{number % 4}",
-        reward=float(number),
-        calls=lineage.calls,
-    )
+    sampled = choice("!", [100 + number, 7])
+    asked = call(number, "?", [number] * (1 + number % 3), sampled, policy_version=None if number % 2 else "3")
+    group = None if number == 0 else f"g{number % 4}"
+    return rollout_of([asked], f"r{number:02}", group_id=group, reward=float(number))
 
 
 @pytest.fixture(scope="module")

@@ -11,21 +11,14 @@ from art_otel.trajectories import SpanGroup, build_trajectories, in_order, infer
 from art_otel.trajectories.inference_calls import MAX_CONTINUED_MESSAGES, continue_responses
 from art_otel.trajectories.lineage import build_lineage
 from art_otel.trajectories.trees import last_turn
+from tests.data.rollouts import call as asked
 
 
 def call(number: int, earlier: int | None, prompt: list[Message] | None, answer: str | None = "yes", **fields):
-    said = None if answer is None else (Choice(index=0, message=Message(role="assistant", content=answer)),)
-    return InferenceCall(
-        trace_id="1" * 32,
-        span_id=f"{number:016x}",
-        start_ns=number,
-        end_ns=number + 1,
-        operation_name="chat",
-        response_id=f"r{number}",
-        previous_response_id=None if earlier is None else f"r{earlier}",
-        input_messages=None if prompt is None else tuple(prompt),
-        choices=said,
-        **fields,
+    said = [] if answer is None else [Message(role="assistant", content=answer)]
+    before = None if earlier is None else f"r{earlier}"
+    return asked(
+        number, prompt, *said, finish_reason=None, response_id=f"r{number}", previous_response_id=before, **fields
     )
 
 

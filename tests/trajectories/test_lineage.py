@@ -75,6 +75,18 @@ def test_the_parent_is_the_longest_message_path(calls):
             assert paths[parent] in fitting
 
 
+def test_of_equal_answers_a_prompt_continues_the_latest_before_it():
+    q, a, go, b = (
+        Message(role=role, content=text) for role, text in zip(["user", "assistant"] * 2, "qagb", strict=True)
+    )
+    prompts = [((q,), a), ((q,), a), ((q, a, go), b), ((q,), a)]
+    found = trajectory_of(
+        [asked(at, prompt, None, [Choice(index=0, message=said)]) for at, (prompt, said) in enumerate(prompts)]
+    )
+    (continuing,) = [turn for turn in found.turns if turn.message.content == "b"]
+    assert found.calls[found.turns[continuing.parent].call].start_ns == 1
+
+
 @given(agent_calls())
 def test_the_token_parent_is_the_longest_token_path_of_an_earlier_call(calls):
     trajectory = trajectory_of(calls)

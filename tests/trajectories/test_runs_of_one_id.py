@@ -128,7 +128,7 @@ def test_another_service_s_call_is_of_none_of_two_running_attempts(tmp_path):
     assert [one.incomplete_reasons for one in found] == [{"spans unassigned": 1}, {"spans unassigned": 1}, {}]
     assert report.spans.ignored == {"unassigned": 2}
     assert report.spans.read == report.spans.used + 2
-    assert any(hint.startswith("2 spans unassigned: they name a rollout id of which several") for hint in report.hints)
+    assert any(hint.startswith("2 spans unassigned: they name a rollout id, but not which") for hint in report.hints)
     found, report = convert_spans(tmp_path / "one", *runs, *served(11, 9, 1_120))
     assert ([len(one.calls) for one in found], report.spans.ignored) == ([1, 2, 1], {})
     found, report = convert_spans(tmp_path / "none", *runs, *served(11, 9, 3_000))

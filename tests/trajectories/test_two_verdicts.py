@@ -17,7 +17,7 @@ from art_otel.calls import CONTENT_GAPS, Gap, GapKind, InferenceCall, Message, T
 from art_otel.data import message_batches
 from art_otel.data.retokenize import histories_without_ids
 from art_otel.trajectories import Trajectory, histories, token_histories
-from tests.conversions import convert_files
+from tests.conversions import built, read_records
 from tests.trajectories.agents import agent_calls
 from tests.trajectories.calls import trajectory_of
 from tests.trajectories.exchanges import RECORDERS, Exchange, Rollouts
@@ -107,14 +107,12 @@ def doubted(habit: str, recorder: str) -> set[int]:
 
 def recorded(folder: Path, recorder: str, rollouts: Rollouts, *, with_ids: bool = True) -> dict[str, Trajectory]:
     """The trajectories by their ids."""
-    (folder / "log").mkdir()
-    found, _ = convert_files(folder / "dataset", *RECORDERS[recorder](folder / "log", rollouts, with_ids))
-    return {one.rollout_id: one for one in found}
+    return {one.rollout_id: one for one in built(read_records(*RECORDERS[recorder](folder, rollouts, with_ids)))}
 
 
-def trained_ids(folder: Path, **options) -> dict[str, list[list[int]]]:
+def trained_ids(found: dict[str, Trajectory], **options) -> dict[str, list[list[int]]]:
     """The ids of each completion that batches train, by rollout."""
-    batches = art_otel.batches(folder / "dataset", advantage=None, **options)
+    batches = art_otel.batches(found.values(), advantage=None, **options)
     trained: dict[str, list[list[int]]] = {}
     for sequences in batches.sequences_by_trajectory():
         for one in sequences:
@@ -123,9 +121,9 @@ def trained_ids(folder: Path, **options) -> dict[str, list[list[int]]]:
     return trained
 
 
-def trained_texts(folder: Path) -> Counter[str]:
+def trained_texts(found: dict[str, Trajectory]) -> Counter[str]:
     """How many messages are fine-tuned on, by rollout."""
-    examples = message_batches(folder / "dataset", allow_incomplete=True, length="keep", status=None).examples()
+    examples = message_batches(found.values(), allow_incomplete=True, length="keep", status=None).examples()
     return Counter(example.rollout_id for example in examples for _ in filter(None, example.train))
 
 
@@ -134,7 +132,7 @@ def test_exact_ids_are_trained_whatever_the_agent_does(tmp_path, recorder):
     found = recorded(tmp_path, recorder, HABITS)
     verdicts = {habit: [turn.tokens_untrained for turn in one.turns] for habit, one in found.items()}
     assert verdicts == {habit: [None] * len(exchanges) for habit, exchanges in HABITS.items()}
-    assert trained_ids(tmp_path) == {habit: [one.ids for one in exchanges] for habit, exchanges in HABITS.items()}
+    assert trained_ids(found) == {habit: [one.ids for one in exchanges] for habit, exchanges in HABITS.items()}
 
 
 @pytest.mark.parametrize("recorder", RECORDERS)
@@ -146,8 +144,8 @@ def test_text_is_doubted_by_its_looks(tmp_path, recorder):
     }
     assert untrained == {habit: doubted(habit, recorder) for habit in HABITS}
     wanted = {habit: len(exchanges) - len(untrained[habit]) for habit, exchanges in HABITS.items()}
-    assert trained_texts(tmp_path) == Counter(wanted)
-    assert trained_ids(tmp_path) == {}
+    assert trained_texts(found) == Counter(wanted)
+    assert trained_ids(found) == {}
 
 
 LOGS = ("verifiers", "ATIF")
@@ -171,8 +169,8 @@ def test_doubtful_ids_are_not_trained(tmp_path, recorder):
     }
     found = recorded(tmp_path, recorder, rollouts)
     assert {one.turns[0].tokens_untrained: one.rollout_id for one in found.values()} == {one: one for one in rollouts}
-    assert trained_ids(tmp_path, allow_incomplete=True, status=None) == {}
-    assert set(trained_texts(tmp_path)) <= {"ids uncertain"}
+    assert trained_ids(found, allow_incomplete=True, status=None) == {}
+    assert set(trained_texts(found)) <= {"ids uncertain"}
 
 
 WITH_BODIES = ("gateway", "OpenInference", "LiteLLM", "MLflow", "LangSmith")
@@ -183,11 +181,11 @@ WITH_BODIES = ("gateway", "OpenInference", "LiteLLM", "MLflow", "LangSmith")
 def test_a_whole_answer_that_its_server_gave_no_finish_reason_was_aborted(tmp_path, recorder):
     """A recorder that tells none says nothing of how sampling ended."""
     exchanges = talk(Q, said("sun"), finish=None)
-    found = recorded(tmp_path, recorder, {"r": exchanges})["r"]
+    found = recorded(tmp_path, recorder, {"r": exchanges})
     is_aborted = recorder in WITH_BODIES
-    assert [turn.tokens_untrained for turn in found.turns] == ["aborted" if is_aborted else None]
-    assert trained_ids(tmp_path) == ({} if is_aborted else {"r": [exchanges[0].ids]})
-    assert trained_texts(tmp_path) == Counter({} if is_aborted else {"r": 1})
+    assert [turn.tokens_untrained for turn in found["r"].turns] == ["aborted" if is_aborted else None]
+    assert trained_ids(found) == ({} if is_aborted else {"r": [exchanges[0].ids]})
+    assert trained_texts(found) == Counter({} if is_aborted else {"r": 1})
 
 
 # Laws of generated agents with any gaps.

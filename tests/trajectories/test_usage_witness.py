@@ -55,12 +55,12 @@ LOST = {
     "a history that only the server has": (
         [counted(0, [user("and now?")], assistant("later"), 1843)],
         "prompt",
-        "1,843 input tokens of at most 8 bytes",
+        "1,843 input tokens, but at most 8 bytes",
     ),
     "a short one, beside the count of the first prompt": (
         [counted(0, [user("Tell me.")], assistant(LONG), 9, 600), counted(1, [user("And?")], assistant("y"), 620)],
         "prompt",
-        "620 input tokens, with 4 bytes that a prompt of 9 had not",
+        "620 input tokens, but only 4 bytes that an earlier prompt of 9 tokens did not have",
     ),
     "all but the system prompt and the last message": (
         [
@@ -68,7 +68,7 @@ LOST = {
             counted(1, [SYSTEM, user("And?")], assistant("y"), 620),
         ],
         "prompt",
-        "620 input tokens, with 4 bytes that a prompt of 13 had not",
+        "620 input tokens, but only 4 bytes that an earlier prompt of 13 tokens did not have",
     ),
     "all but the last message, beside the count of a long one": (
         [
@@ -76,7 +76,7 @@ LOST = {
             counted(1, [SYSTEM, user("And?")], assistant("y"), 620),
         ],
         "prompt",
-        "620 input tokens, with 4 bytes that a prompt of 610 had not",
+        "620 input tokens, but only 4 bytes that an earlier prompt of 610 tokens did not have",
     ),
     "the tool calls and results of a prompt": (
         [
@@ -84,7 +84,7 @@ LOST = {
             counted(1, [SYSTEM, user("Look."), assistant("Let me look.")], assistant("a"), 149),
         ],
         "prompt",
-        "149 input tokens, with 12 bytes that a prompt of 57 had not",
+        "149 input tokens, but only 12 bytes that an earlier prompt of 57 tokens did not have",
     ),
     "the text of a message that came": (
         [
@@ -92,23 +92,23 @@ LOST = {
             counted(1, [user("a"), assistant("b"), user("")], assistant("c"), 99),
         ],
         "prompt",
-        "99 input tokens, with 1 bytes that a prompt of 8 had not",
+        "99 input tokens, but only 1 bytes that an earlier prompt of 8 tokens did not have",
     ),
     "a prompt whose cached tokens are counted apart": (
         [counted(0, [user("and now?")], assistant("later"), 3, cached=1840, request_model="claude-x")],
         "prompt",
-        "1,843 input tokens of at most 8 bytes",
+        "1,843 input tokens, but at most 8 bytes",
     ),
-    "a refusal": ([counted(0, [user("a")], assistant(""), 5, 9)], "answer[0]", "9 output tokens of at most 0 bytes"),
+    "a refusal": ([counted(0, [user("a")], assistant(""), 5, 9)], "answer[0]", "9 output tokens, but at most 0 bytes"),
     "most of an answer": (
         [counted(0, [user("a")], assistant("It"), 5, 300)],
         "answer[0]",
-        "300 output tokens of at most 2 bytes",
+        "300 output tokens, but at most 2 bytes",
     ),
     "most of an answer beside its reasoning": (
         [counted(0, [user("a")], assistant("It"), 5, 900, reasoned=600, request_model="o3")],
         "answer[0]",
-        "300 output tokens of at most 2 bytes",
+        "300 output tokens, but at most 2 bytes",
     ),
 }
 
@@ -122,7 +122,7 @@ def test_what_was_counted_and_not_recorded_is_told(calls, field, shown):
 def test_choices_are_counted_together():
     one = counted(0, [user("a")], assistant("x" * 100), 5, 200)
     two = structs.replace(one, choices=(*one.choices, structs.replace(one.choices[0], index=1)))
-    assert evidence(one) == [[("answer[0]", "200 output tokens of at most 100 bytes")]]
+    assert evidence(one) == [[("answer[0]", "200 output tokens, but at most 100 bytes")]]
     assert evidence(two) == [[]]
     more = structs.replace(two, usage=Usage(input_tokens=5, output_tokens=500))
     assert [field for field, _ in evidence(more)[0]] == ["answer"]

@@ -1,4 +1,4 @@
-"""A real `art-otel view` process and a client that has its cookie."""
+"""The viewer, served in this process or as `art-otel view` in one of its own, and a client that has its cookie."""
 
 import gzip
 import json
@@ -14,8 +14,11 @@ from urllib.parse import urlsplit
 import httpx
 
 from art_otel.calls import Message
+from art_otel.cli import make_parser, view
+from art_otel.http import Address
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.trajectories import Reward, Trajectory
+from art_otel.viewer.serving import Viewer
 from tests.conversions import RECORDINGS, convert_files
 from tests.data.rollouts import chat
 from tests.data.rollouts import rollout as rollout_of
@@ -29,6 +32,18 @@ HOSTILE = (
 
 @contextmanager
 def viewer(*arguments: object) -> Iterator[httpx.Client]:
+    """What `art-otel view` serves with these arguments, in a thread."""
+    serving = Viewer(view._api(make_parser().parse_args(["view", *map(str, arguments)])), Address("127.0.0.1", 0))
+    serving.start()
+    try:
+        with client_of(serving.url) as client:
+            yield client
+    finally:
+        serving.stop()
+
+
+@contextmanager
+def viewer_process(*arguments: object) -> Iterator[httpx.Client]:
     """Ends the process at the end."""
     command = [sys.executable, "-m", "art_otel", "view", *map(str, arguments), "--no-open", "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -36,12 +51,19 @@ def viewer(*arguments: object) -> Iterator[httpx.Client]:
         assert process.stderr is not None
         said = (re.search(r"http://\S+", line) for line in process.stderr)  # transformers speaks first
         url = next(filter(None, said))
-        with httpx.Client(base_url=f"http://{urlsplit(url[0]).netloc}", timeout=60, follow_redirects=True) as client:
-            assert client.get(url[0]).status_code == 200
+        with client_of(url[0]) as client:
             yield client
     finally:
         process.terminate()
         process.communicate()
+
+
+@contextmanager
+def client_of(url: str) -> Iterator[httpx.Client]:
+    """Opens the page, which gives the cookie."""
+    with httpx.Client(base_url=f"http://{urlsplit(url).netloc}", timeout=60, follow_redirects=True) as client:
+        assert client.get(url).status_code == 200
+        yield client
 
 
 def answer(client: httpx.Client, path: str, **query: object) -> dict:

@@ -128,7 +128,7 @@ def test_labels_and_notes_of_what_was_selected_are_shown(data, tmp_path, capsys)
         assert (row["labels"], row["note"], responses["/api/info"]["canLabel"]) == (["good"], "look here", False)
         assert responses["/api/run"]["choices"]["label"] == ["good"]
         assert main(["view", str(data), "--html", str(tmp_path / "x.html"), "--labels"]) == 2
-        assert "--html alone shows" in capsys.readouterr().err
+        assert "--html shows the labels" in capsys.readouterr().err
     finally:
         labels.unlink()
 

@@ -18,7 +18,7 @@ from art_otel.viewer.alignment import SaidMessage, align, parting_line
 from tests.conversions import convert_files
 from tests.data.token_rollouts import talk
 from tests.trajectories.calls import with_sampled
-from tests.viewer.served import HOSTILE, answer, dataset, drifting, recorded, rewarded, viewer
+from tests.viewer.served import HOSTILE, answer, dataset, drifting, recorded, rewarded, viewer, viewer_process
 
 OPTIONS = [
     {},
@@ -40,7 +40,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(data):
-    with viewer(data) as client:
+    with viewer_process(data) as client:
         answer(client, "plan")  # from here on rows are judged
         yield client
 
@@ -411,6 +411,12 @@ def test_what_one_says_more_does_not_shift_what_both_say():
         (True, ["a", "a"]), (False, [None, "x"]), (True, ["b", "b"]), (True, ["c", "c"])
     ]  # fmt: skip
     assert parting_line(lines, [1.0, 0.0]) == 1
+
+
+def test_rollouts_part_where_none_above_the_mean_says_what_one_below_says():
+    """Those at the mean say nothing of what is better."""
+    said = [[SaidMessage("assistant", text, None) for text in texts] for texts in ("px", "qx", "qx", "py")]
+    assert parting_line(align(said), [0.0, 1.0, 1.0, 2.0]) == 1
 
 
 @pytest.mark.parametrize("text", ["a", "", "..", "a~b", "ü/!%", "\ud800", " x"])

@@ -92,7 +92,7 @@ def parse_weight_versions(value: Value) -> tuple[WeightVersion, ...]:
         start, before = values.integer(fields.get("start")), end
         end = values.integer(fields.get("end")) or 0
         if version is None or start is None or not before <= start < end:
-            raise ParseError("", "is no list of weight versions, each behind the one before it")
+            raise ParseError("", "is not a list of weight versions in the order of their tokens")
         versions.append(WeightVersion(version=version, start=start, end=end))
     return tuple(versions)
 
@@ -128,7 +128,7 @@ def decode_sampling_mask(value: Value) -> tuple[TokenIds, ...]:
     """Read a sampling mask from an attribute's text. Raises ParseError."""
     texts = value.split(" ") if isinstance(value, str) else []
     if len(texts) != 2:
-        raise ParseError("", "is no text of counts and ids")
+        raise ParseError("", "is not a text of counts and ids")
     counts, ids = map(decode_ids, texts)
     ends = list(accumulate(counts, initial=0))
     if ends[-1] != len(ids):
@@ -164,7 +164,7 @@ def _narrowed(rows: bytes, layers: int, experts: int, width: int) -> RoutedExper
     """The rows in as few bytes a number as they need. Raises ParseError for a number beyond two."""
     used = next((bytes_used for bytes_used in (1, 2) if _is_zero(rows, width, bytes_used)), None)
     if used is None or (width == 1 and used != 1):
-        raise ParseError("", "has an expert whose number does not fit into 2 bytes")
+        raise ParseError("", "has an expert with a number that does not fit into 2 bytes")
     if used != width:
         narrow = bytearray(len(rows) // width * used)
         for byte in range(used):

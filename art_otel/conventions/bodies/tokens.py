@@ -149,7 +149,7 @@ def _from_base64(text: str) -> bytes:
 def _check_count(data: bytes, count: str) -> None:
     """Raises ParseError unless these are as many numbers as the text says."""
     if len(data) % 4 or str(len(data) // 4) != count:
-        raise ParseError("", f"holds another count of numbers than {count:.20}")
+        raise ParseError("", f"does not hold {count:.20} numbers")
 
 
 def _check_signs(data: bytes, start: int = 0) -> None:

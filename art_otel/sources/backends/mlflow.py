@@ -255,7 +255,7 @@ FORMAT: Final = SourceFormat(
     not_in_format=(
         "instrumentation scope",
         "span kind",
-        "texts that are JSON apart from its values",
+        "whether a value was JSON text",
         "links (some versions)",
         "dropped counts",
     ),

@@ -40,8 +40,8 @@ FORMAT: Final = SourceFormat(
         "span kind",
         "links",
         "nanoseconds",
-        "whole numbers apart from others",
-        "digits of numbers in lists beyond ten",
+        "whether a number was whole",
+        "more than ten digits of numbers in lists",
         "dropped counts",
     ),
     table=Table(

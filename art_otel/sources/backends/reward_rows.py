@@ -49,7 +49,8 @@ class _Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def _detects(line: dict[str, Value]) -> bool:
-    return "rollout_id" in line and line.keys() <= set(_Row.__struct_fields__)
+    fields = set(_Row.__struct_fields__)
+    return "rollout_id" in line and (line.keys() <= fields or "value" in line)
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:

@@ -152,7 +152,7 @@ FORMAT: Final = SourceFormat(
         "types of attribute values",
         "case of names (Zipkin's server)",
         "nanoseconds",
-        "resource attributes apart from the span's",
+        "which attributes are the resource's",
         "links (most exporters)",
     ),
 )

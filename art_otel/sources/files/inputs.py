@@ -39,13 +39,14 @@ from art_otel.storage import is_url, shown
 REPORT_NAME: Final = "_report.json"
 PENDING_PREFIX: Final = "_pending-"
 KEPT_PREFIX: Final = "_kept-"
+PLAN_PREFIX: Final = "_plan-"
 SCHEMA_KEY: Final = b"art_otel.schema"
 _KEY_BYTES: Final = 64 << 10
 """The keys and values of a Parquet file are the last but a few bytes of its footer, which is its end."""
 
 WHAT_READS_IT: Final = (
-    "is already an art-otel dataset, not a dump: `art-otel show` and `art-otel export` read it, and"
-    " art_otel.read_trajectories does"
+    "is already an art-otel dataset, not a dump: read it with `art-otel show`, `art-otel export` or "
+    "art_otel.read_trajectories"
 )
 SCRATCH_PREFIX: Final = ".art-otel-scratch-"
 STDIN: Final = "-"
@@ -241,7 +242,7 @@ def is_scratch(path: str) -> bool:
 def has_own_name(name: str) -> bool:
     """Whether a file has the name of a report of ours, or of what a conversion is about to write or keeps."""
     is_pending = name.startswith(PENDING_PREFIX) and name.endswith(".json")
-    return name == REPORT_NAME or is_pending or name.startswith(KEPT_PREFIX)
+    return name == REPORT_NAME or is_pending or name.startswith((KEPT_PREFIX, PLAN_PREFIX))
 
 
 def is_dataset_file(path: Path) -> bool:

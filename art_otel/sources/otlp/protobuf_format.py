@@ -351,7 +351,7 @@ class ProtobufSpanBuilder(OtlpSpanBuilder):
                 yield from self._records(request, signal, location)
         if problem is None and is_broken:
             problem = Refused(
-                "not OTLP", detail="no request (answers of Tempo are read as JSON), or a length that lies"
+                "not OTLP", detail="this is not a request, or its length is wrong (export Tempo's answers as JSON)"
             )
         if problem is not None:
             yield problem.quarantine(location, ids=ids)

@@ -28,7 +28,15 @@ from art_otel.tracing.api.running import Rewarded, RunningTrajectory
 from art_otel.tracing.api.step import Step, current_step
 from art_otel.tracing.autoload import ENABLED, is_off
 from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
-from art_otel.trajectories import Call, Reward, Trajectory, note_later_reward
+from art_otel.trajectories import (
+    Call,
+    GatheredCall,
+    GatheredRollout,
+    Reward,
+    Trajectory,
+    find_gathered,
+    note_later_reward,
+)
 
 _LOST: Final = (
     "rewards for rollouts that do not run in this process are not recorded, because tracing is not set up in it; call"
@@ -83,7 +91,7 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
       running trajectory or step.
     - `rollout_id` names a rollout, which may run elsewhere. `step` is the index of a step of the rollout.
     - A recorded trajectory, or a call of one, stays as it is. But `art_otel.batches`, exports and files of trajectories
-      that you have in hand see it with the reward.
+      that you have in hand see it with the reward. So they do if you gathered it and name its id.
     - If the target is a call, `choice` is the index of one choice, and `tokens` is a range (start, end) of its
       completion's token ids. The end is exclusive.
     - `value` may be None if there is a `label`.
@@ -116,17 +124,37 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
         )
         now = time.time_ns()
         is_recorded = give(name, number, reward_target, {**event_attributes, **part}, now)
-        if isinstance(target, Trajectory | Call):
+        judged = _gathered(target, reward_target)
+        if judged is not None:
             given = Reward(
                 name=name, value=number, label=label, explanation=explanation, source="reward_span", time_ns=now,
-                step=index_of_step if isinstance(target, Trajectory) else target.step,
+                step=judged.step if isinstance(judged, Call | GatheredCall) else index_of_step,
             )  # fmt: skip
-            if isinstance(target, Call):
+            if isinstance(judged, Call | GatheredCall):
                 start, end = tokens or (None, None)
-                given = structs.replace(given, target=target.span_id, choice=choice, token_start=start, token_end=end)
-            note_later_reward(target, given)
+                given = structs.replace(given, target=judged.span_id, choice=choice, token_start=start, token_end=end)
+            note_later_reward(judged, given)
         if not (is_recorded or reward_target.is_ours or is_off()):
             warn_once(_LOST)
+
+
+def _gathered(
+    target: Rewardable | None, reward_target: RewardTarget
+) -> Trajectory | Call | GatheredRollout | GatheredCall | None:
+    """What is judged, if it is a trajectory or call that this process has, or has an id of one."""
+    if isinstance(target, Trajectory | Call):
+        return target
+    if reward_target.span is not None or reward_target.context is not None or reward_target.trace_id is not None:
+        return None
+    gathered = find_gathered(reward_target.rollout_id, reward_target.response_id)
+    if len(gathered) > 1:
+        warn_once(
+            "several gathered trajectories have the id %r, so its reward reaches none of them: give target=trajectory,"
+            " or target=trajectory.calls[…]",
+            reward_target.response_id or reward_target.rollout_id,
+        )
+        return None
+    return next(iter(gathered), None)
 
 
 def give(

@@ -25,7 +25,7 @@ from art_otel.live import RolloutBuffer
 from art_otel.tracing.api.context import GatherScope, TakenRollout, all_running, detach, with_scope
 from art_otel.tracing.api.running import RunningTrajectory
 from art_otel.tracing.setup.configure import tracing
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import Trajectory, note_gathered
 from art_otel.trajectories.wholeness import MISSING_ROOT
 
 logger = logging.getLogger(__name__)
@@ -205,6 +205,7 @@ def recorded_trajectory(taken: TakenRollout, recorder: RolloutBuffer) -> Traject
 
 def _with_children(taken: TakenRollout, trajectories: Mapping[str, Trajectory]) -> Trajectory:
     trajectory = trajectories.get(taken.running.rollout_id) or _unrecorded(taken.running)
+    note_gathered(trajectory)
     children = tuple(_with_children(nested, trajectories) for nested in list(taken.nested.rollouts))
     return replace(trajectory, children=children) if children else trajectory
 

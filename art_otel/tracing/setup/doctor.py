@@ -190,8 +190,8 @@ def _instrumentor(about: Environment) -> Findings:
         if len(installed) > 1:
             names = ", ".join(one.label for one in installed)
             text = (
-                f"{len(installed)} are installed ({names}): art-otel starts one, but opentelemetry-instrument starts"
-                " all, and then each call has a span of each, read as one call; keep one"
+                f"{len(installed)} are installed ({names}): art-otel starts one, but opentelemetry-instrument starts "
+                "all, so each call gets a span from each (they are read as one call); keep one"
             )
             yield "warning", text
 
@@ -233,7 +233,7 @@ def _bypassed(about: Environment) -> Findings:
     used = about.candidates[0].kind if about.candidates and not is_disabled(about.environ) else None
     if used not in BREAKING:
         return
-    breaks = f"{used} gives the app another object in place of the client's streams, on which {BREAKING[used]}"
+    breaks = f"{used} replaces the client's streams by an object of its own, so {BREAKING[used]}"
     if about.settings.instrumentor == "auto" and used in BYPASSED:
         yield "note", f"{breaks}: streams get spans of art-otel, unless ART_OTEL_INSTRUMENTOR={used} is set"
     else:
@@ -244,9 +244,9 @@ def _requests(about: Environment) -> Findings:
     listed = {one.distribution: one for one in about.frameworks if one.distribution not in _OURS}
     for framework in listed.values():
         text = (
-            f"{framework.distribution} is installed and {framework.instrumentor} is not: calls in its requests or tasks"
-            " are one rollout a process, unless the app decorates what handles one with @art_otel.rollout; with its"
-            f" instrumentor, set ART_OTEL_ROLLOUT_SPANS='{framework.globs}'"
+            f"{framework.distribution} is installed and {framework.instrumentor} is not: all calls in the requests or "
+            "tasks of a process are one rollout, unless the app decorates their handler with @art_otel.rollout; or "
+            f"install the instrumentor and set ART_OTEL_ROLLOUT_SPANS='{framework.globs}'"
         )
         yield "note", text
 

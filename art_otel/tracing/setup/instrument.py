@@ -247,7 +247,9 @@ class Instrumentation:
             if provider is not None and not isinstance(provider, ProxyTracerProvider):  # one is still to be set
                 self._on_provider(cast(TracerProvider, provider))
         except Exception:  # the app instruments here; no fault of ours may stop it
-            logger.warning("art-otel: could not step aside for %s", kind.__qualname__, exc_info=True)
+            logger.warning(
+                "art-otel: could not hand over to %s, which the app started", kind.__qualname__, exc_info=True
+            )
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()

@@ -280,8 +280,8 @@ def _resource(environ: Mapping[str, str]) -> Resource:
     except RuntimeError as error:
         if environ.get(OTEL_EXPERIMENTAL_RESOURCE_DETECTORS):
             logger.warning(
-                "art-otel: the resource is what OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say: its detectors do"
-                " not run (%s); make a first span before the main thread ends",
+                "art-otel: the resource has only OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, because its "
+                "detectors cannot run (%s); make the first span before the main thread ends",
                 error,
             )
         return Resource(_UNNAMED).merge(OTELResourceDetector().detect())

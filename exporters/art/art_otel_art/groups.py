@@ -48,13 +48,13 @@ from art_otel.trajectories import (
 )
 from art_otel_art.read import make_group
 
-FAILED: Final = "trajectories that did not end well, written as exceptions of their groups"
+FAILED: Final = "trajectories that ended with an error, written as exceptions of their groups"
 UNKNOWN: Final = "histories with messages that were not recorded"
 NO_ROLE: Final = "completions whose role is not assistant"
 OTHER_TOOLS: Final = "histories whose tools changed, written with the tools of the last call"
 NO_FUNCTION: Final = "tools that are not functions, left out"
 NO_NUMBER: Final = "metrics that are not finite, left out"
-NO_VERSION: Final = "policy versions that are no whole number left out"
+NO_VERSION: Final = "policy versions that are not whole numbers, left out"
 NESTED: Final = "metadata that is not a scalar, written as JSON text"
 NOT_TRAINED: Final = "completions without token ids and logprobs, which ART does not train on"
 NO_PROMPT_IDS: Final = "completions without the token ids of their prompt, which ART does not train on"

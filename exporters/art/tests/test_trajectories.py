@@ -85,7 +85,7 @@ def test_a_group_id_of_two_training_steps_is_two_groups():
 def test_a_failed_rollout_is_an_exception_of_its_group():
     ((group,), stats) = encoded(conversation("a", "1", 1.0), failed())
     assert group["exceptions"] == [{"type": "error", "message": "ValueError: no rain", "traceback": ""}]
-    assert +stats.changed == {"trajectories that did not end well, written as exceptions of their groups": 1}
+    assert +stats.changed == {"trajectories that ended with an error, written as exceptions of their groups": 1}
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_numbers_that_art_cannot_hold_are_left_out_and_told():
     assert trajectory["metrics"] == {"a": 1.0}
     assert (trajectory["initial_policy_version"], trajectory["final_policy_version"]) == (7, None)
     assert stats.changed["metrics that are not finite, left out"] == 1
-    assert stats.changed["policy versions that are no whole number left out"] == 1
+    assert stats.changed["policy versions that are not whole numbers, left out"] == 1
     trajectory, _ = only(conversation("a", "1", 1.0, policy_version=None))
     assert trajectory["initial_policy_version"] is None
 
@@ -227,7 +227,7 @@ def test_policy_versions_that_no_number_holds_are_left_out_and_told(version):
     versions = PolicyVersions(first="7", last=version)
     trajectory, stats = only(conversation("a", "1", 1.0, policy_version=versions))
     assert (trajectory["initial_policy_version"], trajectory["final_policy_version"]) == (7, None)
-    assert stats.changed["policy versions that are no whole number left out"] == 1
+    assert stats.changed["policy versions that are not whole numbers, left out"] == 1
 
 
 def test_per_step_credit_leaves_out_what_has_no_single_reward(tmp_path):

@@ -34,7 +34,8 @@ class DatabaseConfig(ExperiencesConfig):
         ),
     ] = "experience_buffer"
     release: Annotated[
-        Release, Meta(description="which Trinity reads it: from 0.6 on the bytes have a table of their own")
+        Release,
+        Meta(description="the Trinity release that reads the file; since 0.6, the bytes have a table of their own"),
     ] = "0.6"
 
 

@@ -34,7 +34,7 @@ TrinityTask: TypeAlias = tuple[int | str, str]
 
 NONE_SCORED: Final = "no logprobs"
 OTHER_REWARDS: Final = "histories whose completions have different rewards, written with the reward of the last"
-NO_VERSION: Final = "policy versions that are no whole number left out"
+NO_VERSION: Final = "policy versions that are not whole numbers, left out"
 
 _LARGEST: Final = 2**31 - 1
 """Trinity's databases keep versions in a column of 32 bits."""

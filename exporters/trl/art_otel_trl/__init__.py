@@ -13,7 +13,7 @@ _NEVER: Final = {
 _TOKENS: Final = _NEVER | {"tools": "the token ids hold what the policy saw of them"}
 _CHAT: Final = _NEVER | {
     "token_ids": "TRL tokenizes the messages itself",
-    "logprobs": "as token_ids",
+    "logprobs": "TRL tokenizes the messages itself",
     **no_place("policy_version"),
 }
 

@@ -138,7 +138,7 @@ class LiveRollouts:
         played = self._play(prompts, trainer)
         if len(played) != len(prompts):
             raise UsageError(
-                f"play: it gave {len(played)} trajectories for {len(prompts)} prompts; return one for each prompt"
+                f"play: it returned {len(played)} trajectories for {len(prompts)} prompts; return one for each prompt"
             )
         takes_further = getattr(trainer, "takes_further_rows", False)
         found = [self._rows(trajectory, takes_further=takes_further) for trajectory in played]

@@ -208,7 +208,7 @@ def test_live_rollouts_give_a_row_for_each_prompt():
 
 
 def test_live_rollouts_want_one_trajectory_for_each_prompt():
-    with pytest.raises(UsageError, match="play: it gave 0 trajectories for 1 prompts"):
+    with pytest.raises(UsageError, match="play: it returned 0 trajectories for 1 prompts"):
         LiveRollouts(lambda _prompts, _trainer: []).rollout_func(["?"], Trainer())
 
 

@@ -10,7 +10,7 @@ _NEVER: Final = no_place("metrics", "metadata", "logs")
 _CHAT: Final = _NEVER | {
     **no_place("rewards"),
     "token_ids": "verl tokenizes the messages itself",
-    "logprobs": "as token_ids",
+    "logprobs": "verl tokenizes the messages itself",
     **no_place("policy_version"),
 }
 
@@ -37,6 +37,7 @@ EXPORTER: Final = Exporter(
             encode=encode_rollouts,
             sink=lambda _: ROLLOUTS,
             advantage="grpo_sample",
+            load="art_otel_verl.rollouts.load_rollouts({files})",
         ),
         Format(
             name="prompts",

@@ -44,7 +44,7 @@ class PromptsConfig:
     """Options of `prompts`."""
 
     data_source: Annotated[
-        str | None, Meta(description="what verl chooses the reward function by; the rollout's name where not given")
+        str | None, Meta(description="the name by which verl chooses the reward function (default: the rollout's name)")
     ] = None
     ground_truth: Annotated[str, Meta(description="the name of the metadata that is reward_model.ground_truth")] = (
         "ground_truth"

@@ -20,7 +20,7 @@ from art_otel import (
 )
 from art_otel.errors import UsageError
 from art_otel.tracing.api.context import use_recorder
-from art_otel.trajectories import trajectory_json
+from art_otel.trajectories import trajectory_json, with_later_rewards
 from tests.tracing.api.app import questions
 
 
@@ -323,3 +323,29 @@ def test_building_leaves_the_app_its_pool_and_no_thread(app):
         if thread.name.startswith("art-otel-build"):
             thread.join(5)
     assert threading.active_count() == before
+
+
+def test_a_reward_for_an_id_reaches_the_gathered_one_that_has_it(app, caplog):
+    """Of a rollout, or of a response. If several have the id, it reaches none, as in a conversion; this is logged."""
+
+    @rollout
+    async def agent(number):
+        await app.ask_later("q", "a", f"response-{number}")
+        await app.ask_later("q", "b", "shared")
+
+    gathered = asyncio.run(gather_trajectories([agent(number) for number in range(4)]))
+    first = next(one for one in gathered if one.calls[0].response_id == "response-0")
+    reward(0.5, rollout_id=first.rollout_id)
+    reward(2.0, "call", target="response-0")
+    reward(3.0, "both", target="shared")
+    reward(4.0, "second", target="shared", rollout_id=first.rollout_id)
+    assert "several gathered trajectories have the id 'shared'" in caplog.text
+    rewarded = {one.rollout_id: with_later_rewards(one) for one in gathered}
+    seen = rewarded.pop(first.rollout_id)
+    assert seen.reward == 0.5
+    assert {given.name: (given.value, given.target) for given in seen.rewards} == {
+        "reward": (0.5, None),
+        "call": (2.0, first.calls[0].span_id),
+        "second": (4.0, first.calls[1].span_id),
+    }
+    assert [one.rewards for one in rewarded.values()] == [()] * 3

@@ -4,8 +4,8 @@ import pytest
 from opentelemetry import trace
 
 from art_otel.tracing.openai import install, uninstall
+from tests.certificates import NO_CERTIFICATES
 from tests.tracing.openai.instrumented import INSTRUMENTORS, Instrumented, instrumented
-from tests.tracing.setup.programs import NO_CERTIFICATES
 
 
 @pytest.fixture(params=sorted(INSTRUMENTORS))

@@ -18,7 +18,7 @@ from art_otel.tracing.openai import install, uninstall
 from art_otel.tracing.openai.client import Hooks, Patches, hook
 from art_otel.tracing.openai.stream import ResponseTee
 from tests.tracing.openai.expected import check_whole
-from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
+from tests.tracing.openai.instrumented import INSTRUMENTORS, MODEL, Instrumented, instrumented
 
 ASK = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
 HOOKED = ("request", "_process_response", "_build_request", "_send_request")
@@ -160,32 +160,42 @@ def test_a_version_that_the_app_set_stands(server):
     assert (app.call().policy_version, app.call().policy_version_end) == ("theirs", None)
 
 
-@pytest.mark.parametrize(
-    ("place", "name"),
-    [
-        (capture.call.ClientCall, "begin"),
-        (capture.call.ClientCall, "answer"),
-        (capture.call.ClientCall, "_leave"),
-        (capture.capture, "current_call"),
-        (ResponseTee, "joined"),
-        (ResponseTee, "content"),
-        (capture.call, "json_object"),
-        (ResponseTee, "is_to_come"),
-        (capture.call, "answer_attributes"),
-        (capture.call, "attributes_of"),
-        (exchange, "json_object"),
-        (capture.capture, "_asking"),
-        (capture.capture.copy, "copy"),
-        (capture.stream, "vars"),
-        (capture.call, "current_call_span"),
-        (capture.call, "_start"),
-        (capture.call, "texts_are_clean"),
-        (capture.call, "asked_attributes"),
-        (capture.call, "request_attributes"),
-        (capture.call, "_exchange"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+PLACES = [
+    (capture.call.ClientCall, "begin"),
+    (capture.call.ClientCall, "answer"),
+    (capture.call.ClientCall, "_leave"),
+    (capture.capture, "current_call"),
+    (ResponseTee, "joined"),
+    (ResponseTee, "content"),
+    (capture.call, "json_object"),
+    (ResponseTee, "is_to_come"),
+    (capture.call, "answer_attributes"),
+    (capture.call, "attributes_of"),
+    (exchange, "json_object"),
+    (capture.capture, "_asking"),
+    (capture.capture.copy, "copy"),
+    (capture.stream, "vars"),
+    (capture.call, "current_call_span"),
+    (capture.call, "_start"),
+    (capture.call, "texts_are_clean"),
+    (capture.call, "asked_attributes"),
+    (capture.call, "request_attributes"),
+    (capture.call, "_exchange"),
+]
+"""What is called between the app and its client."""
+
+FAULTS = [
+    pytest.param(
+        *(place, name, instrumentor),
+        id=f"{name}-{instrumentor}",
+        marks=[pytest.mark.long] * ((number + at) % len(INSTRUMENTORS) != 0),
+    )
+    for number, (place, name) in enumerate(PLACES)
+    for at, instrumentor in enumerate(sorted(INSTRUMENTORS))
+]
+
+
+@pytest.mark.parametrize(("place", "name", "instrumentor"), FAULTS)
 def test_no_fault_of_ours_reaches_the_app(server, instrumentor, monkeypatch, place, name):
     app = Instrumented(server.url)
     install(request_tokens=True)

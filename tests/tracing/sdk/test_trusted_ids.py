@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import SpanProcessor
 
 from art_otel.tracing.api.context import trust_rollout_ids
 from tests.conversions import convert_files
+from tests.examples import daily
 from tests.tracing.sdk.spans import Traced
 from tests.tracing.setup.programs import run_code
 
@@ -89,7 +90,9 @@ with art_otel.rollout(name="agent"):
 
 @pytest.mark.parametrize(
     ("left_out", "settings", "rollouts"),
-    [([], {}, 1), (["ART_OTEL_RUN"], {}, 2), (["ART_OTEL_RUN"], {"ART_OTEL_TRUST_ROLLOUT_IDS": "any"}, 1)],
+    daily(
+        [(["ART_OTEL_RUN"], {}, 2), ([], {}, 1), (["ART_OTEL_RUN"], {"ART_OTEL_TRUST_ROLLOUT_IDS": "any"}, 1)], one_in=3
+    ),
 )
 def test_a_child_process_joins_and_another_service_joins_where_it_is_set(tmp_path, left_out, settings, rollouts):
     arguments = [SERVICE, json.dumps(left_out), json.dumps(settings)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.certificates import NO_CERTIFICATES
 from tests.tracing.server import ModelServer
 
 ROOT = Path(__file__).parents[3]
@@ -29,10 +30,6 @@ from openai import OpenAI
 OpenAI().chat.completions.create(model="m", messages=[{"role": "user", "content": "hello"}])
 """
 """A call of the real client."""
-
-
-NO_CERTIFICATES = {"SSL_CERT_FILE": "", "SSL_CERT_DIR": str(ROOT / "tests")}
-"""Of the hundreds that each client reads when it is made, none is needed on this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)

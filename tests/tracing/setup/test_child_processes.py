@@ -5,6 +5,7 @@ import os
 import pytest
 
 from tests.conversions import convert_files
+from tests.examples import daily
 from tests.tracing.setup.programs import CALL, run_code
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -38,7 +39,7 @@ with art_otel.rollout(name="agent"):
 """
 
 
-@pytest.mark.parametrize("code", [KILLED_IN_A_FORK, KILLED_IN_A_SERVICE])
+@pytest.mark.parametrize("code", daily([KILLED_IN_A_FORK, KILLED_IN_A_SERVICE], one_in=2))
 def test_what_a_killed_child_had_begun_is_not_ended(tmp_path, code):
     found = run_code(tmp_path, code, **ON)
     assert (found.code, found.errors) == (0, "")
@@ -70,7 +71,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("method", daily(["fork", "forkserver", "spawn"], one_in=3))
 def test_the_own_rollout_of_a_child_that_ends_by_itself_ends(tmp_path, method):
     code = f"import sys; sys.argv.append({method!r})\n{BY_MULTIPROCESSING}"
     found = run_code(tmp_path, code, **ON)

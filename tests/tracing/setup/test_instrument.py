@@ -118,7 +118,7 @@ def test_a_fault_while_giving_way_does_not_stop_the_app(caplog, monkeypatch):
     ours = Instrumentation(lambda _: None)
     monkeypatch.setattr("art_otel.tracing.setup.instrument.installed_instrumentors", lambda: 1 / 0)
     assert ours._before_instrument(lambda: "theirs", object(), (), {}) == "theirs"
-    assert "could not step aside" in caplog.text
+    assert "could not hand over to" in caplog.text
 
 
 def test_instrumentors_have_names():

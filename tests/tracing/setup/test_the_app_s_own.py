@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.examples import daily
 from tests.tracing.setup.programs import ASK, CALL, asking, run_code
 
 ON = {"ART_OTEL_ENABLED": "1"}
@@ -273,7 +274,7 @@ trace.set_tracer_provider(make_provider())
     assert found.ended == ["chat m", "chat m", "rollout app.py"]
 
 
-@pytest.mark.parametrize("way", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("way", daily(["spawn", "fork", "forkserver"], one_in=3))
 def test_children_are_traced_too(tmp_path, way):
     code = f"""import multiprocessing
 import art_otel
