@@ -11,8 +11,9 @@ import json
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar, cast, get_args, overload
 
@@ -394,6 +395,30 @@ class ToolSet(tuple[Value, ...]):  # a tuple may have no slots
 
 
 _DEFINITIONS: Final = msgspec.json.Decoder(tuple[Value, ...])
+_SHARED: ContextVar[dict[str, ToolSet] | None] = ContextVar("shared tool sets", default=None)
+_MOST_SHARED: Final = 256
+
+
+@contextmanager
+def shared_tool_sets() -> Generator[None]:
+    """Meanwhile equal texts are one `tool_set`: for a conversion, which gives its calls to no app."""
+    token = _SHARED.set({})
+    try:
+        yield
+    finally:
+        _SHARED.reset(token)
+
+
+def tool_set(json: str) -> ToolSet:
+    """The set of a JSON list, of its own where an app may get it, and change it. Raises as `ToolSet` does."""
+    shared = _SHARED.get()
+    if shared is None:
+        return ToolSet(json)
+    if json not in shared:
+        if len(shared) == _MOST_SHARED:
+            shared.clear()
+        shared[json] = ToolSet(json)
+    return shared[json]
 
 
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):

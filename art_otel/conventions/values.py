@@ -174,10 +174,13 @@ def write_json(value: Value) -> str:
     return msgspec.json.encode(json_safe(value), order="deterministic").decode()
 
 
+_SPACED: Final = json.JSONEncoder(ensure_ascii=False)
+
+
 def spaced_json(value: Value) -> str:
     """Write a value as Python's json does, with `, ` and `: `. Raises ParseError when it cannot be written."""
     try:
-        return json.dumps(value, ensure_ascii=False)
+        return _SPACED.encode(value)
     except (ValueError, TypeError, RecursionError) as error:
         raise ParseError("", f"cannot be written as JSON ({error})") from None
 

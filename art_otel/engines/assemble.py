@@ -20,6 +20,7 @@ from uuid import uuid4
 import msgspec
 
 from art_otel import storage
+from art_otel.calls import shared_tool_sets
 from art_otel.engines.route import Placement
 from art_otel.engines.run import Job, Sizes
 from art_otel.engines.shuffle import (
@@ -50,6 +51,7 @@ from art_otel.trajectories import (
     Trajectory,
     build_trajectories,
     distinct,
+    join_groups,
     with_token_facts,
 )
 
@@ -115,7 +117,7 @@ def assemble(task: AssembleTask) -> AssembledPart:
     stats = AssemblyStats()
     location = storage.join(task.job.scratch, f"part-{uuid4().hex}")
     decisions = _decisions_of(task)
-    with storage.staged(location) as path, PartWriter(path) as writer:
+    with shared_tool_sets(), storage.staged(location) as path, PartWriter(path) as writer:
         for row in _rows(task, stats, decisions):
             writer.add_flat(row)
         part = writer.finish(task.number)
@@ -160,16 +162,37 @@ def _rows(task: AssembleTask, stats: AssemblyStats, decisions: "Decisions | None
     for partition in task.partitions:
         rows: list[FlatRow] = []
         where = PartitionRecords(partition, shards, representatives, task.job.sizes)
-        for group in groups_of(where, job.limits, stats, _always if decisions is None else decisions.is_wanted):
-            if decisions is None:
-                trajectories: Iterable[Trajectory] = build_trajectories(
-                    group.records, job.rollout_spans, stats, rollout_attributes=job.rollout_attributes
-                ).trajectories
-            else:
-                trajectories = decisions.trajectories(group, job.rollout_spans, stats)
+        groups = groups_of(where, job.limits, stats, _always if decisions is None else decisions.is_wanted)
+        for trajectories in _built(groups, partition.largest, task, stats, decisions):
             rows += [flatten_row(with_token_facts(one, kept), with_traces=job.rollout_traces) for one in trajectories]
         rows.sort(key=attrgetter("order"))
         yield from rows
+
+
+_TOGETHER: Final = 128
+"""The most spans that are built together."""
+
+_TOGETHER_BYTES: Final = 4 << 20
+"""About the most bytes of these."""
+
+
+def _built(
+    groups: "Iterable[RecordGroup]",
+    largest: SlotSize,
+    task: AssembleTask,
+    stats: AssemblyStats,
+    decisions: "Decisions | None",
+) -> Iterator[Iterable[Trajectory]]:
+    """The trajectories of groups; in a round each group is decided on apart."""
+    spans, names = task.job.rollout_spans, task.job.rollout_attributes
+    if decisions is not None:
+        for group in groups:
+            yield decisions.trajectories(group, spans, stats)
+        return
+    records = (group.records for group in groups)
+    most = min(_TOGETHER, _TOGETHER_BYTES * largest.records // max(1, largest.bytes))
+    for together in records if names else join_groups(records, most, spans):
+        yield build_trajectories(together, spans, stats, rollout_attributes=names).trajectories
 
 
 class PartitionRecords(NamedTuple):

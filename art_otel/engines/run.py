@@ -11,7 +11,6 @@ One conversion at a time writes to an output folder, and its scratch files end w
 """
 
 import gc
-import multiprocessing
 import os
 import shutil
 import sys
@@ -246,7 +245,7 @@ def available_processors() -> int:
 def local_engine(workers: int) -> Generator[Engine]:
     """An engine with so many processes; none where one is enough, or where this process may start none."""
     _keep_freed_memory()
-    if workers == 1 or multiprocessing.current_process().daemon:
+    if workers == 1 or _is_daemon():
         yield _ThisProcess()
         return
     import loky  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs] # takes as long as converting hundreds of spans
@@ -258,6 +257,13 @@ def local_engine(workers: int) -> Generator[Engine]:
         pool.shutdown(wait=True, kill_workers=True)
         raise
     pool.shutdown(wait=True)
+
+
+def _is_daemon() -> bool:
+    """Whether this is a process that may start none."""
+    import multiprocessing  # noqa: PLC0415 # one worker needs none of it
+
+    return multiprocessing.current_process().daemon
 
 
 class _ThisProcess:

@@ -41,7 +41,8 @@ from art_otel.receiver.metrics import ReceiverMetrics
 from art_otel.receiver.otlp_lines import OtlpLine, SpanLines, encode_lines
 from art_otel.scrubbing import RecordScrubber, SecretRules
 from art_otel.sources import Record
-from art_otel.spans import LogRecord, Span, scrub_records, scrub_span
+from art_otel.spans import LogRecord, Span
+from art_otel.spans.scrub import scrub_records, scrub_span
 from art_otel.spool import SpooledLine, SpoolWriter
 
 logger = logging.getLogger(__name__)

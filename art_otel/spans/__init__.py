@@ -1,7 +1,5 @@
 """Span and SpanTree: frozen records of what a source delivered, with grouping, duplicates and orphans."""
 
-from art_otel.spans.scrub import scrub_records as scrub_records
-from art_otel.spans.scrub import scrub_span as scrub_span
 from art_otel.spans.span import MAX_LISTED as MAX_LISTED
 from art_otel.spans.span import Attributes as Attributes
 from art_otel.spans.span import Event as Event

@@ -12,7 +12,6 @@ OpenAI's form, and one list of messages holds the main history. Source: `art.uti
 0.5.18.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -160,8 +159,28 @@ def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSourc
         metadata=metadata,
         nested_metadata=nested,
         messages=art_messages(trajectory),
-        message_nodes=tuple([_message_source(node, message_positions) for node in message_nodes]),
-        token_nodes=tuple([_run_source(node, token_positions) for node in token_nodes]),
+        message_nodes=tuple(
+            [
+                MessageSource(
+                    position_of(node.parent, message_positions),
+                    node.turn,
+                    position_of(node.restates, message_positions),
+                    node.message if node.turn is None else None,
+                )
+                for node in message_nodes
+            ]
+        ),
+        token_nodes=tuple(
+            [
+                RunSource(
+                    position_of(node.parent, token_positions),
+                    node.turn,
+                    node.kept,
+                    node.ids if node.turn is None else None,
+                )
+                for node in token_nodes
+            ]
+        ),
         calls=calls,
         turns=tuple(
             [
@@ -174,19 +193,6 @@ def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSourc
         objects=objects.texts,
         rollout_traces=rollout_traces(trajectory) if with_traces else None,
     )
-
-
-def _message_source(node: MessageNode, positions: Mapping[int, int]) -> MessageSource:
-    return MessageSource(
-        position_of(node.parent, positions),
-        node.turn,
-        position_of(node.restates, positions),
-        node.message if node.turn is None else None,
-    )
-
-
-def _run_source(node: TokenNode, positions: Mapping[int, int]) -> RunSource:
-    return RunSource(position_of(node.parent, positions), node.turn, node.kept, node.ids if node.turn is None else None)
 
 
 def restore_trajectory(row: Fields) -> Trajectory:
@@ -350,9 +356,6 @@ def art_metadata(metadata: Mapping[str, Value]) -> tuple[dict[str, Value], dict[
     return {**metadata, **texts}, nested
 
 
-_GROUP_KEY: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-
-
 def group_index(trajectory: Trajectory) -> int:
     """The number by which ART knows the group of a trajectory, which follows from the trajectory alone.
 
@@ -362,7 +365,7 @@ def group_index(trajectory: Trajectory) -> int:
     """
     alone = (trajectory.rollout_id, trajectory.attempt, trajectory.trace_id, trajectory.started_at)
     key = trajectory.group_key or alone
-    return int.from_bytes(blake2b(_GROUP_KEY.encode(key).encode()).digest()[:8], "big") >> 1
+    return int.from_bytes(blake2b(_ENCODER.encode(key)).digest()[:8], "big") >> 1
 
 
 _RESTORED: Final = frozenset(

@@ -11,6 +11,7 @@ if not defer_imports(__name__):
     from art_otel.trajectories.build import Assembly as Assembly
     from art_otel.trajectories.build import SpanGroup as SpanGroup
     from art_otel.trajectories.build import build_trajectories as build_trajectories
+    from art_otel.trajectories.build import join_groups as join_groups
     from art_otel.trajectories.history import CompletionSpan as CompletionSpan
     from art_otel.trajectories.history import History as History
     from art_otel.trajectories.history import HistoryMessage as HistoryMessage

@@ -5,15 +5,24 @@ give to them. The outcome depends on the set of records only, not on their order
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from art_otel.attributes import EXTRA, POLICY_VERSION, PROMPT
+from art_otel.attributes import EXTRA, POLICY_VERSION, PROMPT, ROLLOUT_JOINED_ID
 from art_otel.calls import CallRecord, ToolSet
-from art_otel.conventions import NameFamilies, Role, families_of, may_be_run, recorded_messages, rewards_of, role_of
+from art_otel.conventions import (
+    NameFamilies,
+    Role,
+    families_of,
+    may_be_run,
+    may_give_to_others,
+    recorded_messages,
+    rewards_of,
+    role_of,
+)
 from art_otel.conventions.exchanges import whole
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
 from art_otel.trajectories.accounting import (
@@ -81,10 +90,7 @@ def build_trajectories(
     count as given, None that all do.
     """
     stats = AssemblyStats() if stats is None else stats
-    if not (group.logs or group.quarantine or group.external_rewards) and not (
-        any(declared_id(span) is not None for span in group.spans)  # first what costs least
-        or any(_matters(span, rollout_spans) for span in group.spans)
-    ):  # as in most traces of an application
+    if _is_idle(group, rollout_spans):  # as in most traces of an application
         count_idle_spans(stats, group.spans)
         return Assembly(trajectories=(), stats=stats)
 
@@ -178,6 +184,56 @@ def build_trajectories(
     )
     count_group(stats, assembled, group.logs, group.quarantine)
     return Assembly(trajectories=tuple(trajectories), stats=stats)
+
+
+_SMALL: Final = 32
+"""The most spans of a group that is built together with others."""
+
+
+def join_groups(groups: Iterable[SpanGroup], most: int, rollout_spans: Sequence[str] = ()) -> Iterator[SpanGroup]:
+    """The groups, small ones joined to at most so many spans: a pass over many short traces costs half of many passes.
+
+        trace a:  root, call  ┐
+        trace b:  root, call  ├  one group of three trees, in which no two have to do with each other
+        trace c:  root, call  ┘
+
+    What may lead from one group to another stays alone: what is no span, what may give a reward to others, traces that
+    are joined, and a rollout that has the id of another one's trace.
+    """
+    joined: list[Span] = []
+    names: set[str] = set()
+    for group in groups:
+        spans = group.spans
+        if (
+            len(spans) > _SMALL
+            or not _is_only_spans(group)
+            or any(span.links or may_give_to_others(span) or ROLLOUT_JOINED_ID in span.attributes for span in spans)
+            or _is_idle(group, rollout_spans)
+        ):
+            yield group
+            continue
+        its_names = {span.trace_id for span in spans} | {name for span in spans if (name := declared_id(span))}
+        if joined and (len(joined) + len(spans) > most or not names.isdisjoint(its_names)):
+            yield SpanGroup(spans=joined, external_rewards=())
+            joined, names = [], set[str]()
+        joined += spans
+        names |= its_names
+    if joined:
+        yield SpanGroup(spans=joined, external_rewards=())
+
+
+def _is_only_spans(group: SpanGroup) -> bool:
+    return not (group.logs or group.quarantine or group.external_rewards)
+
+
+def _is_idle(group: SpanGroup, rollout_spans: Sequence[str]) -> bool:
+    """Whether the group holds no call, no rollout and no reward."""
+    if not _is_only_spans(group):
+        return False
+    for span in group.spans:  # first what costs least
+        if declared_id(span) is not None:
+            return False
+    return not any(_matters(span, rollout_spans) for span in group.spans)
 
 
 def _matters(span: Span, rollout_spans: Sequence[str]) -> bool:

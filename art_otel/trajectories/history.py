@@ -167,9 +167,9 @@ def delegated_turns(trajectory: Trajectory) -> frozenset[int]:
 
     An agent that was handed the conversation, and so has what the other one said in its prompt, is none.
     """
-    calls = sorted(trajectory.calls, key=lambda call: call.start_ns)
-    if len({call.agent for call in calls}) < 2:  # one agent delegates to nobody
+    if len({call.agent for call in trajectory.calls}) < 2:  # one agent delegates to nobody
         return frozenset()
+    calls = sorted(trajectory.calls, key=lambda call: call.start_ns)
     delegated: set[str | None] = set()
     asking: dict[str | None, list[tuple[int, Message]]] = {}
     for call in calls:

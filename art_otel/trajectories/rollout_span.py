@@ -83,18 +83,19 @@ def is_reward_span(span: Span) -> bool:
 
 def spans_counted_on(root: Span) -> int | None:
     """How many spans a rollout has by its own span, the larger of both counts; None where it has none."""
-    values = (root.attributes.get(name) for name in (attributes.SPANS_STARTED, attributes.SPANS_ENDED))
-    return max((count for count in map(integer, values) if count is not None), default=None)
+    started, ended = root.attributes.get(attributes.SPANS_STARTED), root.attributes.get(attributes.SPANS_ENDED)
+    if started is None and ended is None:
+        return None
+    return max((count for count in (integer(started), integer(ended)) if count is not None), default=None)
 
 
 def calls_counted_on(root: Span) -> dict[str, int]:
     """How many calls gateways began, by the instances of these, as far as a rollout's own span says it."""
-    counts = {
-        name.removeprefix(attributes.CALLS_PREFIX): integer(value)
+    return {
+        name.removeprefix(attributes.CALLS_PREFIX): count
         for name, value in root.attributes.items()
-        if name.startswith(attributes.CALLS_PREFIX)
+        if name.startswith(attributes.CALLS_PREFIX) and (count := integer(value)) is not None
     }
-    return {instance: count for instance, count in counts.items() if count is not None}
 
 
 def may_be_instance(resource: Resource, instance: str) -> bool:

@@ -129,9 +129,12 @@ Node = TypeVar("Node", MessageNode, TokenNode)
 def path_to(node: Node | None) -> list[Node]:
     """The nodes from the first behind the root to this one; empty for the root."""
     path: list[Node] = []
-    while node is not None and not node.is_root:
+    while node is not None:
+        parent = node.parent
+        if parent is None and node.turn is None:  # the root
+            break
         path.append(node)
-        node = node.parent
+        node = parent
     return path[::-1]
 
 
@@ -171,12 +174,14 @@ def in_order(ends: Iterable[Node | None]) -> list[Node]:
     for end in ends:
         new: list[Node] = []
         node = end
-        while node is not None and id(node) not in seen and not node.is_root:
+        while node is not None and id(node) not in seen:
+            parent = node.parent
+            if parent is None and node.turn is None:  # the root
+                break
             seen.add(id(node))
             new.append(node)
-            node = node.parent
-        new.reverse()
-        nodes += new
+            node = parent
+        nodes += reversed(new)
     return nodes
 
 
@@ -184,15 +189,18 @@ ROOT: Final = -1
 """The position of a root among the nodes of its tree."""
 
 
-def numbered(ends: Iterable[Node | None]) -> tuple[list[Node], dict[int, int]]:
-    """The nodes of a tree as `in_order` has them, and the position of each by its `id`."""
+def numbered(ends: Iterable[Node | None]) -> tuple[list[Node], dict[int, int | None]]:
+    """The nodes of a tree as `in_order` has them, and the position of each by its `id`; None has none."""
     nodes = in_order(ends)
-    return nodes, {id(node): position for position, node in enumerate(nodes)}
+    positions: dict[int, int | None] = {id(None): None}
+    for position, node in enumerate(nodes):
+        positions[id(node)] = position
+    return nodes, positions
 
 
-def position_of(node: Node | None, positions: Mapping[int, int]) -> int | None:
+def position_of(node: Node | None, positions: Mapping[int, int | None]) -> int | None:
     """The position of a node, `ROOT` for the root; None stays None."""
-    return None if node is None else positions.get(id(node), ROOT)
+    return positions.get(id(node), ROOT)
 
 
 def node_at(position: int | None, nodes: Sequence[Node], root: Node) -> Node | None:

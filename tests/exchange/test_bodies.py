@@ -13,7 +13,8 @@ from art_otel.exchange.exchange import Exchange
 from art_otel.model_gateway.addresses import RequestAddress
 from art_otel.model_gateway.call_spans import call_span, gateway_resource
 from art_otel.scrubbing import RecordScrubber, Scrubber
-from art_otel.spans import Span, scrub_span
+from art_otel.spans import Span
+from art_otel.spans.scrub import scrub_span
 from art_otel.trajectories import SpanGroup, build_trajectories
 from tests.scrubbing.secrets import SECRETS
 

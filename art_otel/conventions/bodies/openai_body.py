@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Logprobs, Message, TokenIds, ToolSet, Usage
+from art_otel.calls import Choice, Logprobs, Message, TokenIds, ToolSet, Usage, tool_set
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader
 from art_otel.conventions.bodies import messages
@@ -332,7 +332,7 @@ def parse_tools(value: Value) -> ToolSet:
         text = _cached_text(value if isinstance(value, str) else msgspec.json.encode(value))
     except (ValueError, TypeError, OverflowError, RecursionError):  # what no JSON can be
         text = _normalized(value)
-    return ToolSet(text)  # of its own: an app may change what it gets
+    return tool_set(text)
 
 
 @lru_cache(maxsize=64)

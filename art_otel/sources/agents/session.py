@@ -30,7 +30,8 @@ from art_otel.calls import Logprobs, Packed, TokenIds
 from art_otel.scrubbing import NameReading, RecordScrubber, Scrubber
 from art_otel.sources.format import Reading, Record, Refused, advice
 from art_otel.sources.json_documents import encode, is_list, object_of, read_documents, text_or_json
-from art_otel.spans import Attributes, Event, Quarantined, Scope, Span, Value, scrub_records
+from art_otel.spans import Attributes, Event, Quarantined, Scope, Span, Value
+from art_otel.spans.scrub import scrub_records
 
 ROOT: Final = "rollout"
 """The key of the session's own span."""

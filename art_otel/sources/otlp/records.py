@@ -255,6 +255,8 @@ class OtlpSpanBuilder(ABC):
         self.reading = reading
         self._last_trace: tuple[object, str] = (object(), "")
         self._last_parent: tuple[object, str | None] = (None, None)
+        self._last_resource: tuple[object, spans.Resource] = (None, spans.Resource())
+        self._last_scope: tuple[object, spans.Scope] = (None, spans.Scope())
 
     def check_depth(self, depth: int, site: Site) -> None:
         """Raise Refused for a list or dict that stands inside too many others."""
@@ -279,7 +281,9 @@ class OtlpSpanBuilder(ABC):
             resource, quarantined = self.resource(shared.resource, location)
             yield from quarantined
             for scoped in shared.scope_spans or ():
-                batch = ScopeBatch(location=location, resource=resource, scope=scope_of(scoped.scope))
+                if scoped.scope != self._last_scope[0]:
+                    self._last_scope = scoped.scope, scope_of(scoped.scope)
+                batch = ScopeBatch(location=location, resource=resource, scope=self._last_scope[1])
                 for span in scoped.spans or ():
                     yield from self.span(span, batch)
 
@@ -293,14 +297,17 @@ class OtlpSpanBuilder(ABC):
 
     def resource(self, message: OtlpResource | None, location: str) -> tuple[spans.Resource, tuple[Quarantined, ...]]:
         """Read the resource of a batch, with a partial Quarantined for what cannot be read of it."""
-        if message is None:
-            return spans.Resource(), ()
+        if message == self._last_resource[0]:  # most lines of a file are of one process
+            return self._last_resource[1], ()
         dropped = DroppedFields()
         try:
-            attributes = self.attributes(message.attributes, "resource.", dropped)
+            attributes = self.attributes(message.attributes if message else None, "resource.", dropped)
         except Refused as problem:
             return spans.Resource(), (problem.quarantine(location, partial=True),)
-        return spans.Resource(attributes=attributes), tuple(dropped.quarantine(location))
+        resource = spans.Resource(attributes=attributes)
+        if not dropped:
+            self._last_resource = message, resource
+        return resource, tuple(dropped.quarantine(location))
 
     def span(self, message: OtlpSpan, batch: ScopeBatch) -> tuple[Record, ...]:
         """Read one span, with a partial Quarantined for each reason for which something of it was lost."""
