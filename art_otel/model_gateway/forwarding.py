@@ -20,11 +20,11 @@ from art_otel.conventions.exchanges import whole
 from art_otel.errors import UsageError
 from art_otel.exchange.exchange import FIRST_REFUSAL
 from art_otel.model_gateway.addresses import baggage_of
-from art_otel.model_gateway.connections import Connections, UpstreamError
 from art_otel.model_gateway.rollouts import Rollouts
 from art_otel.model_gateway.running_calls import AGAIN, RunningCallsReport, Scrub
+from art_otel.model_gateway.upstreams import Connections, UpstreamError
+from art_otel.receiver.ingest import encode_lines
 from art_otel.receiver.metrics import ReceiverMetrics
-from art_otel.receiver.otlp_lines import encode_lines
 from art_otel.spans import Span
 
 logger = logging.getLogger(__name__)

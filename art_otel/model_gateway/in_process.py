@@ -26,8 +26,8 @@ from art_otel.exchange.attributes import answered_attributes, call_name
 from art_otel.exchange.exchange import Exchange
 from art_otel.http import Address
 from art_otel.model_gateway.addresses import PREFIX, UNTRAINED_PREFIX, RequestAddress
-from art_otel.model_gateway.call_spans import SCOPE, begun_attributes, unread_attributes
 from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions
+from art_otel.model_gateway.rollouts import SCOPE, begun_attributes, unread_attributes
 from art_otel.model_gateway.settings import GatewayKeywords
 from art_otel.receiver.receiver import ReceiverOptions
 from art_otel.tracing.api.context import running_trajectory, untrained_label

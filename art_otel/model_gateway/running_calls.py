@@ -13,10 +13,9 @@ from contextlib import suppress
 from typing import Final, TypeAlias
 
 from art_otel.exchange.exchange import FIRST_REFUSAL
-from art_otel.model_gateway.connections import UpstreamError
 from art_otel.model_gateway.rollouts import GatewayRollout, Rollouts
-from art_otel.receiver.ingest import RUNNING
-from art_otel.receiver.otlp_lines import encode_request
+from art_otel.model_gateway.upstreams import UpstreamError
+from art_otel.receiver.ingest import RUNNING, encode_request
 from art_otel.spans import LogRecord, Span
 
 Scrub: TypeAlias = Callable[[Iterable[Span | LogRecord]], Iterable[Span | LogRecord]]

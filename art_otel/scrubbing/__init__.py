@@ -32,11 +32,11 @@ if not defer_imports(__name__):
     from art_otel.scrubbing.patterns import CONTENT_PATTERNS as CONTENT_PATTERNS
     from art_otel.scrubbing.patterns import PATTERNS as PATTERNS
     from art_otel.scrubbing.patterns import SecretPattern as SecretPattern
-    from art_otel.scrubbing.records import AnyAttributes as AnyAttributes
-    from art_otel.scrubbing.records import ContentNames as ContentNames
-    from art_otel.scrubbing.records import NameReading as NameReading
-    from art_otel.scrubbing.records import RecordScrubber as RecordScrubber
-    from art_otel.scrubbing.records import ScrubbedPart as ScrubbedPart
+    from art_otel.scrubbing.scrubber import AnyAttributes as AnyAttributes
+    from art_otel.scrubbing.scrubber import ContentNames as ContentNames
     from art_otel.scrubbing.scrubber import Hits as Hits
+    from art_otel.scrubbing.scrubber import NameReading as NameReading
+    from art_otel.scrubbing.scrubber import RecordScrubber as RecordScrubber
+    from art_otel.scrubbing.scrubber import ScrubbedPart as ScrubbedPart
     from art_otel.scrubbing.scrubber import Scrubber as Scrubber
     from art_otel.scrubbing.scrubber import replacement as replacement
