@@ -194,10 +194,10 @@ class Gateway:
         self._attempts.close()
 
     async def _proxy(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request as a model server does, on its way downward.
-        _begin    where it belongs, which server it goes to, in which dialect
-        _relay    the server is asked, and its answer goes to the agent piece by piece
-        _record   the span of the call stands in the spool before the agent has the last piece
+        """Answer one request as a model server does, in three steps.
+
+        `_begin` says where it belongs, which server it goes to, and in which dialect. `_relay` asks the server, and
+        hands its answer to the agent piece by piece. `_record` writes the span of the call before the last piece.
         """
         if self._is_ending:
             await error_response(503, _ENDS)(scope, receive, send)
