@@ -16,7 +16,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from hashlib import blake2b
+from random import Random
 from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -25,9 +27,8 @@ import msgspec
 from art_otel import attributes as names
 from art_otel.attributes import REWARD_NAME
 from art_otel.conventions import ART_OTEL, ERROR_TYPE, EVALUATION, INSTANCE, evaluation_attributes, values
-from art_otel.exchange.attributes import asked_attributes, call_name, identity_attributes, request_body, response_body
+from art_otel.exchange.attributes import asked_attributes, call_identity, request_body, response_body
 from art_otel.exchange.exchange import CallFailure, Exchange
-from art_otel.exchange.translation import Translation
 from art_otel.live.endings import RolloutCounts, is_quiet
 from art_otel.model_gateway.addresses import Parent, RequestAddress
 from art_otel.model_gateway.attempts import Attempts, RolloutAttempt
@@ -349,11 +350,16 @@ def gateway_resource() -> Resource:
     return Resource(attributes={"service.name": "art-otel gateway", INSTANCE: instance})
 
 
+_IDS: Final = Random()  # noqa: S311 # an id is no secret
+"""Makes ids, as OTel's own generator does; the system's random bytes take a call of it for each."""
+
+
 def span_id() -> str:
     """A new id."""
-    return os.urandom(8).hex()
+    return f"{_IDS.getrandbits(64):016x}"
 
 
+@lru_cache(maxsize=1024)
 def root_of(rollout_id: str, attempt: int = 1) -> Parent:
     """The ids of the own span of an attempt at a rollout that the gateway records."""
     name = rollout_id if attempt == 1 else f"{rollout_id}\0{attempt}"
@@ -363,26 +369,32 @@ def root_of(rollout_id: str, attempt: int = 1) -> Parent:
 
 def call_span(exchange: Exchange, address: RequestAddress, server: str, resource: Resource) -> Span:
     """Build the span of an exchange, with its bodies; `exchanges.whole` makes it what a collector gets."""
-    attributes = {**_begun(exchange, address, server), **request_body(exchange), **response_body(exchange)}
+    name, begun = _begun(exchange, address, server)
+    attributes = {**begun, **request_body(exchange), **response_body(exchange)}
     failure = exchange.why_failed()
     if failure is not None:
         attributes[ERROR_TYPE] = failure.type
-    return _span(call_name(attributes), attributes, address, resource, (exchange.start_ns, exchange.end_ns), failure)
+    return _span(name, attributes, address, resource, (exchange.start_ns, exchange.end_ns), failure)
 
 
-def begun_attributes(exchange: Exchange, address: RequestAddress, server: str) -> dict[str, Value]:
-    """What the span of a call in an app says as soon as the call begins."""
-    return {**asked_attributes(exchange), **_begun(exchange, address, server)}
+def begun_call(exchange: Exchange, address: RequestAddress, server: str) -> tuple[str, dict[str, Value]]:
+    """The name of the span of a call in an app, and what it says as soon as the call begins."""
+    name, begun = _begun(exchange, address, server)
+    return name, {**asked_attributes(exchange), **begun}
 
 
-def _begun(exchange: Exchange, address: RequestAddress, server: str) -> dict[str, Value]:
-    """What is said of a call beside its bodies."""
-    attributes = identity_attributes(
-        exchange.dialect, exchange.path, values.text(exchange.settings.get("model")), server
-    )
-    if exchange.translation is not None:
-        attributes |= _translation_attributes(exchange.translation)
-    return attributes if address.untrained is None else {**attributes, names.UNTRAINED: address.untrained}
+def _begun(exchange: Exchange, address: RequestAddress, server: str) -> tuple[str, dict[str, Value]]:
+    """The name of a call's span, and what is said of it beside its bodies."""
+    model, translation = values.text(exchange.settings.get("model")), exchange.translation
+    name, identity = call_identity(exchange.dialect, exchange.path, model, server)
+    attributes = dict(identity)
+    if translation is not None:
+        attributes[names.TRANSLATED_FROM] = translation.dialect
+        if translation.left_out:
+            attributes[names.LEFT_OUT] = [*translation.left_out]
+    if address.untrained is not None:
+        attributes[names.UNTRAINED] = address.untrained
+    return name, attributes
 
 
 def unread_span(request: str, address: RequestAddress, server: str, resource: Resource, start_ns: int) -> Span:
@@ -413,7 +425,7 @@ def _span(
     if rollout_id is not None:
         attributes = {names.ROLLOUT_ID: rollout_id, **attributes}
     return Span(
-        trace_id=os.urandom(16).hex() if parent is None else parent.trace_id,
+        trace_id=f"{_IDS.getrandbits(128):032x}" if parent is None else parent.trace_id,
         span_id=span_id(),
         parent_span_id=None if parent is None else parent.span_id,
         name=name,
@@ -427,12 +439,6 @@ def _span(
         scope=SCOPE,
         resource=resource,
     )
-
-
-def _translation_attributes(translation: Translation) -> dict[str, Value]:
-    """What the span of a call says of its translation."""
-    left_out = {names.LEFT_OUT: [*translation.left_out]} if translation.left_out else {}
-    return {names.TRANSLATED_FROM: translation.dialect, **left_out}
 
 
 def now_ns() -> int:

@@ -10,6 +10,7 @@ import asyncio
 import mmap
 import os
 import pickle
+import shutil
 import signal
 import socket
 import sys
@@ -96,7 +97,8 @@ _SWITCH: Final = 0.001
 class WorkerStart:
     """What a worker is told: its `number` of `count`, the folder of the run in the spool, and the processes' sockets.
 
-    `listening` and `inbox` are descriptors that it inherits. `folder` has the inboxes of all, by `inbox_of`.
+    `listening` and `inbox` are descriptors that it inherits. `folder` has the inboxes of all, by `inbox_of`;
+    the process `parent` removes it in the end.
     """
 
     options: GatewayOptions
@@ -106,6 +108,7 @@ class WorkerStart:
     folder: Path
     listening: int
     inbox: int
+    parent: int
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -230,4 +233,6 @@ def main() -> None:
         loop.run_until_complete(GatewayWorker(start, reports).run(ended))
     except UsageError as error:
         _report(reports, WorkerReport(refused=str(error)))
+    if os.getppid() != start.parent:  # it was killed, and removes nothing any more
+        shutil.rmtree(start.folder, ignore_errors=True)
     os._exit(0)  # a thread may still wait at the standard input

@@ -135,6 +135,7 @@ class GatewayWorkers:
             folder=self._folder,
             listening=self._listening.fileno(),
             inbox=self._inboxes[number].fileno(),
+            parent=os.getpid(),
         )
 
     def write_lost(self, calls: Iterable[CallInFlight]) -> int:
