@@ -83,7 +83,7 @@ class FinishedRollouts:
         self._read: dict[str, None] = {}
         """Files of which something was read, and not all is known to be given."""
         self._unseen: deque[tuple[Sequence[Record], SpooledLine]] = deque()
-        self._current: list[str] = ["", ""]
+        self._current: list[object] = [None, None]
         """The file that is replayed, and the one that is written to: there is more of them to come."""
         self._swept_at = time.monotonic() - _SWEEP_EVERY
         self.earlier_bytes = sum(path.stat().st_size for path in self._earlier)
@@ -122,7 +122,7 @@ class FinishedRollouts:
 
         A gateway's call ends no rollout, and its agent waits for what comes behind this: it may be looked at later.
         """
-        self._current[1] = str(lines[-1][1].file)
+        self._current[1] = lines[-1][1].file
         self._unseen += lines
         may_wait = len(self._unseen) < _MAX_UNSEEN and all(
             line.size < _SHORT_LINE and isinstance(record, Span) and record.scope.name == GATEWAY_SCOPE
@@ -163,14 +163,14 @@ class FinishedRollouts:
             thread.join()
         self._assembler.close()
         self._see()
-        self._current[1] = ""
+        self._current[1] = None
         with suppress(OSError):  # then the next receiver reads these files once more
             self._note_read()
 
     def _replay(self) -> None:
         """Read the files of earlier runs in which something may have been open, the newest first."""
         for path in reversed(self._earlier):
-            self._current[0] = str(path)
+            self._current[0] = path
             try:
                 for text, line in lines_of(path):
                     self._unseen.append((self._records(text, line), line))
@@ -182,7 +182,7 @@ class FinishedRollouts:
             except OSError as error:
                 logger.warning("art-otel: %s cannot be read, so its rollouts are not delivered: %s", path, error)
                 self._read.pop(str(path), None)
-        self._current[0] = ""
+        self._current[0] = None
         self._swept_at -= _SWEEP_EVERY
         self._news.set()
 
@@ -289,7 +289,11 @@ class FinishedRollouts:
     def _note_read(self) -> None:
         written_by_others = self._written_by_others()
         with self._lock:
-            in_use = {*self._current, *written_by_others, *(str(line.file) for line in self._arriving.open_lines)}
+            in_use = {
+                *map(str, self._current),
+                *written_by_others,
+                *(str(line.file) for line in self._arriving.open_lines),
+            }
             given = self._read.keys() - in_use
             self._read = dict.fromkeys(in_use & self._read.keys())
         self._index.note_read(map(Path, given))
