@@ -10,7 +10,7 @@ nowhere else. The gateway's own paths are /healthz, /metrics, /rollout/ID/end, /
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -155,10 +155,10 @@ class Gateway:
         """Answer what is for the gateway's own paths by the receiver, and everything else by a model server."""
         proxy = WebPageCheck(self._proxy, self.options.receiver.http, self.receiver_refused)
 
-        async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        def dispatch(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
             path = scope.get("path", "")
             is_own = path in _OWN_PATHS or path.startswith(_OWN_PREFIX) or is_of_rollout(path)
-            await (receiver if scope["type"] != "http" or is_own else proxy)(scope, receive, send)
+            return (receiver if scope["type"] != "http" or is_own else proxy)(scope, receive, send)
 
         return dispatch
 
@@ -424,7 +424,8 @@ class Gateway:
                 passed = translation.take(passed)
             if is_stream and exchange.is_over:
                 await self._finish(call)
-            await _send_piece(passed, send)
+            if passed:
+                await send({"type": "http.response.body", "body": passed, "more_body": True})
         status, rest = answered.status, _rest(exchange)
         if translation is not None:
             status, rest = translation.rest(status, rest, is_stream=is_stream)

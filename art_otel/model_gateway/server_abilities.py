@@ -101,6 +101,9 @@ class ServerAbilities:
 
     async def samples_from_ids(self, headers: RawHeaders = ()) -> bool | None:
         """Whether exact tokens can be had of it."""
+        answer, until = self._known.get(GENERATE, (None, _NOT_AT_ALL))
+        if time.monotonic() < until:  # as of nearly every request
+            return answer
 
         async def ask() -> _Said:
             answered = await self._server(headers).send(GENERATE, {})
