@@ -94,6 +94,7 @@ class HttpServer:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
+                interface="asgi3",  # which uvicorn guesses of coroutine functions alone
                 http=TimedProtocol,
                 ws="none",
                 lifespan="off",
