@@ -86,8 +86,8 @@ def _of_server(url: str, model: str | None, api_key: str | None) -> Iterable[_Fi
     import asyncio  # noqa: PLC0415 # as below
 
     from art_otel.exchange.api_dialects import API_DIALECTS  # noqa: PLC0415 # as below
-    from art_otel.model_gateway.connections import UpstreamError  # noqa: PLC0415 # as below
     from art_otel.model_gateway.grading import grade  # noqa: PLC0415 # loads what only a gateway needs
+    from art_otel.model_gateway.upstreams import UpstreamError  # noqa: PLC0415 # as below
 
     try:
         given = asyncio.run(grade(url, model=model, api_key=api_key))

@@ -89,8 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _grade(upstreams: Sequence[str]) -> None:
     """Say of each server what it has, as far as it says that without a key and without sampling."""
-    from art_otel.model_gateway.connections import UpstreamError  # noqa: PLC0415 # as above
     from art_otel.model_gateway.grading import grade  # noqa: PLC0415 # as above
+    from art_otel.model_gateway.upstreams import UpstreamError  # noqa: PLC0415 # as above
 
     for url in upstreams:
         try:

@@ -3,8 +3,6 @@
 Invariant: a client that is slow, too large or unknown gets its status, and costs no more memory than the limits say.
 """
 
-from art_otel.http.bodies import Bodies as Bodies
-from art_otel.http.bodies import BodyLimits as BodyLimits
 from art_otel.http.guards import CookieToken as CookieToken
 from art_otel.http.guards import HostCheck as HostCheck
 from art_otel.http.guards import ReadOnly as ReadOnly
@@ -14,6 +12,8 @@ from art_otel.http.guards import WebPageCheck as WebPageCheck
 from art_otel.http.guards import WhenRefused as WhenRefused
 from art_otel.http.server import CONNECTION as CONNECTION
 from art_otel.http.server import Address as Address
+from art_otel.http.server import Bodies as Bodies
+from art_otel.http.server import BodyLimits as BodyLimits
 from art_otel.http.server import HttpServer as HttpServer
 from art_otel.http.server import TimedProtocol as TimedProtocol
 from art_otel.http.server import Tls as Tls

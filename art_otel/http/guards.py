@@ -7,7 +7,7 @@ but into a cookie, which no script reads and no other site's request carries.
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from http.cookies import CookieError, SimpleCookie
 from typing import Final, TypeAlias
@@ -83,14 +83,13 @@ class WebPageCheck:
         self._is_loopback = address.is_loopback
         self._when_refused = when_refused
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Answer a request. What is not refused has no coroutine around it: each piece of an answer would pass it."""
         why = self._refusal(scope["headers"]) if scope["type"] == "http" else None
-        if why is not None:
-            self._when_refused(scope["path"], 403, why)
-            await PlainTextResponse(f"{why}\n", status_code=403)(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        if why is None:
+            return self._app(scope, receive, send)
+        self._when_refused(scope["path"], 403, why)
+        return PlainTextResponse(f"{why}\n", status_code=403)(scope, receive, send)
 
     def _refusal(self, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
         hosts: list[str] = []

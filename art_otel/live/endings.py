@@ -80,10 +80,10 @@ class SpanTally:
     @property
     def has_ended(self) -> bool:
         """Whether every span that began has ended, and there are as many as the rollout's own spans count."""
-        attempts = [attempt for attempt in self._attempts.values() if attempt.parts]
-        if self._running or not (self._roots or attempts):
+        if self._running:
             return False
-        if not all(attempt.has_ended for attempt in attempts):
+        attempts = [attempt for attempt in self._attempts.values() if attempt.parts]
+        if not (self._roots or attempts) or not all(attempt.has_ended for attempt in attempts):
             return False
         counts = [count for count, _ in self._roots.values() if count is not None]
         return len(counts) == len(self._roots) and self._of_roots() >= sum(counts)

@@ -1,8 +1,8 @@
-"""Addresses: which rollout a request says that it belongs to, and whether the policy learns from its answer.
+"""Addresses: which rollout a request belongs to, and whether the policy learns from its answer.
 
 Invariant: who says it more clearly goes first: the path, the app's baggage, a header of ours, an API key that was made
 for a rollout, the session that an agent names of itself, a trace. What says nothing belongs to the conversation that it
-continues, which `conversations` finds. Whether a call is untrained, and what it is for, is said likewise: by the path,
+continues (`Conversations`). Whether a call is untrained, and what it is for, is said likewise: by the path,
 a header of ours, the app's baggage.
 
     /rollout/ID/v1/chat/completions                     the rollout ID
@@ -16,14 +16,20 @@ and opencode 1.18.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Final, Literal, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from art_otel import attributes as names
+from art_otel.calls import Message
 from art_otel.conventions import values
+from art_otel.conventions.attributes import AttributeReader
+from art_otel.conventions.bodies.api_bodies import read_request, read_response
+from art_otel.conventions.facts import NO_FACTS
 from art_otel.conventions.values import json_object
 from art_otel.errors import UsageError
 from art_otel.spans import Value
@@ -34,6 +40,10 @@ Headers: TypeAlias = Mapping[str, str]
 AddressSource: TypeAlias = Literal["path", "baggage", "header", "key", "session", "trace", "conversation"]
 
 PREFIX: Final = "/rollout/"
+END: Final = "/end"
+REWARD: Final = "/reward"
+"""How paths of a rollout end that are the gateway's own."""
+
 _OUR_HEADER: Final = "x-art-rollout-id"
 UNTRAINED_PREFIX: Final = "/untrained/"
 _UNTRAINED_HEADER: Final = "x-art-untrained"
@@ -43,6 +53,9 @@ KEY: Final = "art-"
 _KEY_HEADERS: Final = ("x-api-key", "x-goog-api-key", "authorization")
 _KEY_BYTES: Final = frozenset(name.encode() for name in _KEY_HEADERS)
 _OWN_BYTES: Final = frozenset((_OUR_HEADER.encode(), _UNTRAINED_HEADER.encode()))
+MAY_NAME: Final = _KEY_BYTES | _OWN_BYTES
+"""The headers that may be for the gateway alone."""
+
 _BEARER: Final = "bearer"
 
 _SESSIONS: Final = (
@@ -62,17 +75,20 @@ _RECORDED: Final = f"{TRACE_STATE}={RECORDED}"
 _MAX_ID: Final = 256
 _APPENDED: Final = re.compile("/|(?=(?:chat/completions|completions|responses|messages|embeddings|models)(?:[/?]|$))")
 """Where a request's path begins behind the query of a base URL; the `openai` client of Python puts no `/` between."""
+_SLASHES: Final = re.compile("/+")
 _USER: Final = re.compile(r"session_([0-9a-fA-F-]{8,64})")
 
 
 class RequestTarget(NamedTuple):
     """What a request line asks for: the path and query for the model server, and what it says of rollout and call.
 
-    `settings` are attributes of the rollout's own span. `untrained` says what the call is for, if it is not trained.
+    `plain` is the path as servers understand it that forgive a slash too many. `settings` are attributes of the
+    rollout's own span. `untrained` says what the call is for, if it is not trained.
     """
 
     path: str
     query: str
+    plain: str
     rollout_id: str | None = None
     settings: Mapping[str, str | int] = {}
     untrained: str | None = None
@@ -106,6 +122,11 @@ class RequestAddress(NamedTuple):
         return self.source not in ("baggage", "trace")
 
 
+def is_of_rollout(path: str) -> bool:
+    """Whether a path says something of a rollout, and is for no model server."""
+    return path.startswith(PREFIX) and path.endswith((END, REWARD))
+
+
 @lru_cache(maxsize=1024)
 def read_target(path: str, query: str) -> RequestTarget:
     """Read a request's target, whose path is still encoded. Raises UsageError for one that is none."""
@@ -113,12 +134,17 @@ def read_target(path: str, query: str) -> RequestTarget:
         raise UsageError("a request's path must begin with /")
     if not path.startswith(PREFIX):
         untrained, path = _split_label(path)
-        return RequestTarget(path, query, untrained=untrained)
+        return RequestTarget(path, query, _plain(path), untrained=untrained)
     segment, _, rest = path[len(PREFIX) :].partition("/")
-    encoded_id, *settings = segment.split(";")
+    encoded_id, *given = segment.split(";")
     said, rest, query = _split_query(rest, query)
     untrained, path = _split_label(f"/{rest}")
-    return RequestTarget(path, query, _checked_id(unquote(encoded_id)), read_settings([*settings, *said]), untrained)
+    settings = read_settings([*given, *said])
+    return RequestTarget(path, query, _plain(path), _checked_id(unquote(encoded_id)), settings, untrained)
+
+
+def _plain(path: str) -> str:
+    return _SLASHES.sub("/", path).rstrip("/")
 
 
 def _split_label(path: str) -> tuple[str | None, str]:
@@ -200,10 +226,8 @@ def _rollout_of(
 
 
 def is_for_gateway(header: bytes, value: bytes) -> bool:
-    """Whether a header is there to name a rollout or to mark a call: it is not for the model server."""
-    if header in _KEY_BYTES:
-        return _read_key(value.decode("latin-1")) is not None
-    return header in _OWN_BYTES
+    """Whether one of the headers `MAY_NAME` names a rollout or marks a call: it is not for the model server."""
+    return header in _OWN_BYTES or _read_key(value.decode("latin-1")) is not None
 
 
 def _read_key(header: str) -> str | None:
@@ -249,3 +273,50 @@ def _checked_id(rollout_id: str) -> str:
     if not rollout_id or len(rollout_id) > _MAX_ID or not rollout_id.isprintable():
         raise UsageError(f"a rollout id must be printable text of at most {_MAX_ID} characters")
     return rollout_id
+
+
+_MAX_PATHS: Final = 100_000
+
+
+class Conversations:
+    """The paths that were answered: a digest of each, and its rollout."""
+
+    def __init__(self) -> None:
+        self._rollouts: OrderedDict[bytes, str] = OrderedDict()
+
+    def rollout_of(self, request: dict[str, Value]) -> str | None:
+        """The rollout of the longest path that a request continues; None where it continues none."""
+        facts = read_request(AttributeReader({}), "", request) or NO_FACTS
+        if facts.previous_response_id is not None:
+            return self._rollouts.get(facts.previous_response_id.encode())
+        messages = facts.input_messages or ()
+        paths = [
+            path
+            for message, path in zip(messages, _paths(messages), strict=True)
+            if message.role == "assistant" and path in self._rollouts
+        ]
+        return self._rollouts[paths[-1]] if paths else None
+
+    def answered(self, rollout_id: str, request: dict[str, Value], answer: dict[str, Value]) -> None:
+        """Remember the paths of a call."""
+        prompt = (read_request(AttributeReader({}), "", request) or NO_FACTS).input_messages or ()
+        facts = read_response(AttributeReader({}), "", answer) or NO_FACTS
+        for choice in facts.choices or ():
+            *_, path = _paths((*prompt, choice.message))
+            self._remember(path, rollout_id)
+        if facts.response_id is not None:
+            self._remember(facts.response_id.encode(), rollout_id)
+
+    def _remember(self, path: bytes, rollout_id: str) -> None:
+        self._rollouts[path] = rollout_id
+        self._rollouts.move_to_end(path)
+        while len(self._rollouts) > _MAX_PATHS:
+            self._rollouts.popitem(last=False)
+
+
+def _paths(messages: Iterable[Message]) -> Iterator[bytes]:
+    """The digest of each prefix that ends with a message."""
+    path = b""
+    for message in messages:
+        path = blake2b(path + repr(message.identity).encode(errors="surrogatepass"), digest_size=16).digest()
+        yield path

@@ -22,14 +22,13 @@ from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.exchange import Exchange
 from art_otel.model_gateway.addresses import RequestAddress
-from art_otel.model_gateway.connections import Answer, RawHeaders, UpstreamError
 from art_otel.model_gateway.exact_answers import ExactAnswer
 from art_otel.model_gateway.id_server import IdServer, Refusal, Sends
 from art_otel.model_gateway.own_answers import OwnAnswer
 from art_otel.model_gateway.sampled_choices import SampledCall, placeholders_of
 from art_otel.model_gateway.server_abilities import ServerAbilities
 from art_otel.model_gateway.splice import DecodeIds, GatewayTurn, Splice, as_ids, splice
-from art_otel.model_gateway.upstreams import Upstream
+from art_otel.model_gateway.upstreams import Answer, RawHeaders, Upstream
 from art_otel.spans import Value
 
 Answers: TypeAlias = Answer | ExactAnswer | OwnAnswer
@@ -74,7 +73,7 @@ class NotExact:
 
 
 class ExactTokens:
-    """Samples from ids where servers can. `abilities` are those of each server, by its URL."""
+    """Samples from ids, on servers that can. `abilities` are those of each server, by its URL."""
 
     def __init__(
         self, servers: Sends, abilities: Mapping[str, ServerAbilities], *, keep_reasoning: bool = False
@@ -86,24 +85,17 @@ class ExactTokens:
         self._texts = DecodedTexts()
 
     async def ask(
-        self, exchange: Exchange, upstream: Upstream, path: str, headers: RawHeaders, address: RequestAddress
+        self, exchange: Exchange, upstream: Upstream, headers: RawHeaders, address: RequestAddress
     ) -> ExactAnswer | None:
-        """Sample the request of an exchange; None where it has to go to the server as it is, as all of Gemini's."""
-        if not API_DIALECTS[exchange.dialect].is_rendered:
-            return None
-        abilities = self._abilities[upstream.url]
-        try:
-            can = await abilities.samples_from_ids(headers)
-        except UpstreamError:  # the request itself will say it
-            can = False
-        request = exchange.request if can else {}
+        """Sample the request of an exchange; None where it has to go to the server as it is."""
+        request = exchange.request
         if not request:
             return None
         rollout = address.rollout_id or (address.parent.trace_id if address.parent is not None else "")
         try:
-            _check(path, exchange.dialect, request)
+            _check(exchange.path, exchange.dialect, request)
             if exchange.dialect == "responses" and request.get("store", True):  # true where a client does not say it
-                await _check_store(abilities, request.get("model"), headers)
+                await _check_store(self._abilities[upstream.url], request.get("model"), headers)
             server = IdServer(self._servers, upstream, headers)
             answer = await self._answer(server, exchange.dialect, request, rollout)
         except Refusal as refused:

@@ -21,10 +21,9 @@ from art_otel.conventions import values
 from art_otel.exchange.answer_shapes import AnswerFields, Asking
 from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.exchange import data_in
-from art_otel.model_gateway.connections import Answer, BrokenOffError, RawHeaders, UpstreamError
 from art_otel.model_gateway.id_server import IdServer, read, said
 from art_otel.model_gateway.sampled_choices import Generated, SampledCall, SampledChoice, StreamedCalls, joined
-from art_otel.model_gateway.upstreams import FailedError
+from art_otel.model_gateway.upstreams import Answer, BrokenOffError, FailedError, RawHeaders, UpstreamError
 from art_otel.spans import Value
 
 _OK: Final = 200

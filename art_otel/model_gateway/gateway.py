@@ -10,56 +10,45 @@ nowhere else. The gateway's own paths are /healthz, /metrics, /rollout/ID/end, /
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from art_otel.conventions import values
 from art_otel.data.model_names import ANOTHER_MODEL, is_among
 from art_otel.errors import UsageError
-from art_otel.exchange.api_dialects import dialect_of
+from art_otel.exchange.api_dialects import API_DIALECTS, CHAT, dialect_of
 from art_otel.exchange.chat_request import UntranslatableError
 from art_otel.exchange.exchange import FIRST_REFUSAL, CallFailure, Exchange
 from art_otel.exchange.token_requests import TokenRequests
 from art_otel.http import CONNECTION, BodyLimits, TimedProtocol, WebPageCheck
 from art_otel.model_gateway.addresses import (
-    RequestAddress,
+    MAY_NAME,
+    Conversations,
     RequestTarget,
     is_for_gateway,
+    is_of_rollout,
     read_address,
     read_target,
 )
 from art_otel.model_gateway.attempts import ATTEMPTS, Attempts
-from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns, unread_span
-from art_otel.model_gateway.connections import Answer, RawHeaders, UnreachableError, UpstreamError
-from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exact import Answers, ExactTokens
 from art_otel.model_gateway.forwarding import Forwarding
 from art_otel.model_gateway.id_server import read
-from art_otel.model_gateway.in_flight import CallInFlight
-from art_otel.model_gateway.other_requests import UnreadRequests, may_sample, plain
-from art_otel.model_gateway.own_answers import OwnAnswer, last_of_rollout, untranslatable
-from art_otel.model_gateway.recorders import AppRollouts, Recorder, WorkerRecorder
-from art_otel.model_gateway.relayed_call import RelayedCall
-from art_otel.model_gateway.responding import (
-    OF_CONNECTION,
-    error_response,
-    send_end,
-    send_error,
-    send_piece,
-    send_start,
-)
-from art_otel.model_gateway.rollout_paths import RolloutPaths, is_of_rollout
-from art_otel.model_gateway.rollouts import Rollouts
+from art_otel.model_gateway.other_requests import UnreadRequests, may_sample
+from art_otel.model_gateway.own_answers import error_response, last_of_rollout, send_error, untranslatable
+from art_otel.model_gateway.relayed_call import AppRollouts, Recorder, RelayedCall, WorkerRecorder
+from art_otel.model_gateway.rollout_paths import RolloutPaths
+from art_otel.model_gateway.rollouts import Rollouts, call_span, gateway_resource, now_ns, unread_span
 from art_otel.model_gateway.server_abilities import ServerAbilities
 from art_otel.model_gateway.settings import GatewaySettings, read_models
 from art_otel.model_gateway.translating import Translating, chat_exchange, chat_headers
-from art_otel.model_gateway.upstreams import Upstream, Upstreams
+from art_otel.model_gateway.upstreams import Answer, RawHeaders, UnreachableError, UpstreamError, Upstreams
 from art_otel.receiver.export import ExportRefusedError
 from art_otel.receiver.ingest import RUNNING, UNWRITABLE
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
@@ -74,7 +63,13 @@ LIMITS: Final = BodyLimits(all_bytes=1 << 30, seconds=300.0)
 
 _OWN_PATHS: Final = ("/healthz", "/metrics", "/v1/traces", f"/v1/traces{RUNNING}", "/v1/logs")
 _OWN_PREFIX: Final = "/v1/rollouts/"
-_NOT_SENT: Final = OF_CONNECTION | {b"host", b"content-length"}
+_OF_CONNECTION: Final = frozenset(
+    [b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect"]
+)
+_NOT_SENT: Final = _OF_CONNECTION | {b"host", b"content-length"}
+_NOT_ANSWERED: Final = _OF_CONNECTION | {b"date"}
+"""The gateway's own server writes a date."""
+
 _LOOK_EVERY: Final = 0.5
 
 _ENDS: Final = "the gateway ends"
@@ -116,11 +111,11 @@ class Gateway:
         self._rollouts = Rollouts(resource=resource, grace=options.receiver.grace, attempts=self._attempts)
         self.routes: Sequence[Route] = RolloutPaths(
             rollouts=self._rollouts,
-            read=lambda request: self._recorder.bodies.read(request),  # noqa: PLW0108 # the receiver comes later
+            read=lambda scope, receive: self._recorder.bodies.read(scope, receive),  # noqa: PLW0108 # it comes later
             write=self._write,
             synced=self._synced,
             is_of_app=lambda rollout_id: app is not None and app.has(rollout_id),
-            is_elsewhere=self._is_elsewhere,
+            is_elsewhere=None if worker is None else worker.is_elsewhere,
         ).routes
         self._conversations = Conversations()
         self._unread = UnreadRequests()
@@ -160,13 +155,10 @@ class Gateway:
         """Answer what is for the gateway's own paths by the receiver, and everything else by a model server."""
         proxy = WebPageCheck(self._proxy, self.options.receiver.http, self.receiver_refused)
 
-        async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        def dispatch(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
             path = scope.get("path", "")
-            is_own = is_of_rollout(path) or path in _OWN_PATHS or path.startswith(_OWN_PREFIX)
-            if scope["type"] != "http" or is_own:
-                await receiver(scope, receive, send)
-            else:
-                await proxy(scope, receive, send)
+            is_own = path in _OWN_PATHS or path.startswith(_OWN_PREFIX) or is_of_rollout(path)
+            return (receiver if scope["type"] != "http" or is_own else proxy)(scope, receive, send)
 
         return dispatch
 
@@ -202,18 +194,23 @@ class Gateway:
         self._attempts.close()
 
     async def _proxy(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request as a model server does."""
-        request = Request(scope, receive)
+        """Answer one request as a model server does, in three steps.
+
+        `_begin` says where it belongs, which server it goes to, and in which dialect. `_relay` asks the server, and
+        hands its answer to the agent piece by piece. `_record` writes the span of the call before the last piece.
+        """
         if self._is_ending:
             await error_response(503, _ENDS)(scope, receive, send)
             return
-        if request.headers.get("upgrade", "").lower() == "websocket":
+        # A dictionary finds them at once. Of several of one name the first counts.
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
+        if headers.get("upgrade", "").lower() == "websocket":
             await error_response(501, "WebSockets are not supported; use HTTP")(scope, receive, send)
             return
         try:
             target = read_target(scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii"))
-            async with self._recorder.bodies.read(request) as body:
-                call = await self._begin(request, target, body)
+            async with self._recorder.bodies.read(scope, receive) as body:
+                call = await self._begin(scope, target, headers, body)
                 if call is not None:
                     await self._pass_through(call, send, scope["extensions"][CONNECTION]["connection"])
         except (UsageError, UnicodeDecodeError) as error:
@@ -221,80 +218,87 @@ class Gateway:
         except HTTPException as refused:
             await error_response(refused.status_code, refused.detail)(scope, receive, send)
 
-    async def _is_elsewhere(self, request: Request, body: bytes, key: str) -> bool:
-        return self._worker is not None and await self._worker.is_elsewhere(request, body, key)
-
-    async def _begin(self, request: Request, target: RequestTarget, body: bytes) -> RelayedCall | None:
+    async def _begin(
+        self, scope: Scope, target: RequestTarget, headers: Mapping[str, str], body: bytes
+    ) -> RelayedCall | None:
         """Read where a request belongs, and choose its server, and the dialect in which that is asked.
 
         None where another worker has its rollout, and was given the request.
         """
-        path = plain(target.path)
-        dialect = dialect_of(path) if request.method == "POST" else None
-        exchange = None if dialect is None else Exchange(dialect, path, body, now_ns())
-        raw_headers: RawHeaders = request.headers.raw
-        # A dictionary finds them at once. Of several of one name the first counts.
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(raw_headers)}
-        address = read_address(target, headers, None if exchange is None else exchange.settings)
-        if exchange is not None and address.untrained is None:
-            is_policys = is_among(self._models, values.text(exchange.settings.get("model")))
+        method: str = scope["method"]
+        raw_headers: RawHeaders = scope["headers"]
+        dialect = dialect_of(target.plain) if method == "POST" else None
+        asked = None if dialect is None else Exchange(dialect, target.plain, body, now_ns())
+        address = read_address(target, headers, None if asked is None else asked.settings)
+        if asked is not None and self._models is not None and address.untrained is None:
+            is_policys = is_among(self._models, values.text(asked.settings.get("model")))
             address = address if is_policys else address._replace(untrained=ANOTHER_MODEL)
-        # A call that names nothing continues a conversation, which one worker knows.
-        key = address.rollout_id or ("" if address.parent is None else address.parent.trace_id)
-        if (key or exchange is not None) and await self._is_elsewhere(request, body, key):
-            return None
-        asked, own_answer = exchange, None
-        if exchange is not None and address.source == "conversation":
-            address = address._replace(rollout_id=uuid4().hex)
+        if self._worker is not None:
+            # A call that names nothing continues a conversation, which one worker knows.
+            key = address.rollout_id or ("" if address.parent is None else address.parent.trace_id)
+            if (key or asked is not None) and await self._worker.is_elsewhere(scope, body, key):
+                return None
+        if asked is not None and address.source == "conversation":
+            known = None
             with _CONTINUING:
-                known = self._conversations.rollout_of(exchange.request)
-                address = address if known is None else address._replace(rollout_id=known)
+                known = self._conversations.rollout_of(asked.request)
+            address = address._replace(rollout_id=known or uuid4().hex)
         upstream = self._upstreams.choose(address.rollout_id)
-        if exchange is not None:
-            exchange, own_answer = await self._translate(exchange, address, upstream, raw_headers, target.query)
-        elif self._translating is not None and request.method == "POST":
-            own_answer = await self._translating.count(path, body, upstream, _for_server(raw_headers))
-        limit = self._rollouts.reached_limit(address, self.options.max_calls)
-        if self._app is not None and limit is None:
-            limit = self._app.reached_limit(address, self.options.max_calls)
-        if asked is not None and limit is not None:
-            exchange, own_answer = None, last_of_rollout(asked, limit, target.query)
+        # The server gets the agent's headers but for those of a connection, and those that name a rollout.
+        for_server = [
+            (name, value)
+            for name, value in raw_headers
+            if name not in _NOT_SENT and (name not in MAY_NAME or not is_for_gateway(name, value))
+        ]
+        path = f"{target.path}?{target.query}" if target.query else target.path
+        exchange, translation, own_answer = asked, None, None
+        if self._translating is not None and asked is None and method == "POST":
+            own_answer = await self._translating.count(target.plain, body, upstream, for_server)
+        elif self._translating is not None and asked is not None and asked.dialect != CHAT.name:
+            is_trained = address.untrained is None
+            made = await self._translating.translate(asked, upstream, for_server, target.query, is_trained=is_trained)
+            if isinstance(made, UntranslatableError):
+                own_answer = untranslatable(asked, made)
+            elif made is not None:
+                exchange, translation, path = chat_exchange(asked, made), made, CHAT.path
+                for_server = chat_headers(for_server, target.query)
+        if exchange is not None:  # what is compressed nobody could read on its way
+            for_server = [header for header in for_server if header[0] != b"accept-encoding"]
+            for_server.append((b"accept-encoding", b"identity"))
+        if asked is not None:
+            limit = self._rollouts.reached_limit(address, self.options.max_calls)
+            if self._app is not None and limit is None:
+                limit = self._app.reached_limit(address, self.options.max_calls)
+            if limit is not None:
+                exchange, own_answer = None, last_of_rollout(asked, limit, target.query)
         call = RelayedCall(
-            method=request.method,
+            method=method,
             target=target,
-            headers=raw_headers,
+            path=path,
+            headers=for_server,
             body=body,
             address=address,
             upstream=upstream,
+            start_ns=now_ns() if asked is None else asked.start_ns,
+            dialect=dialect,
             asked=asked,
             exchange=exchange,
+            translation=translation,
             own_answer=own_answer,
-            may_sample=dialect is None and may_sample(request.method, path, body, headers.get("content-encoding", "")),
+            may_sample=asked is None and may_sample(method, target.plain, body, headers.get("content-encoding", "")),
         )
         if exchange is not None:
-            with _RECORDING:
-                call.end_in_app = None if self._app is None else self._app.begin(exchange, address, call.upstream.url)
+            if self._app is not None:
+                with _RECORDING:
+                    call.end_in_app = self._app.begin(exchange, address, upstream.url)
             if address.rollout_id is not None and address.is_ours and call.end_in_app is None:
                 call.rollout = rollout = self._rollouts.begin_call(address.rollout_id, address, exchange.start_ns)
                 call.address = address._replace(attempt=rollout.attempt)
                 if self._worker is not None:
-                    in_flight = CallInFlight(rollout.rollout_id, rollout.attempt, exchange.start_ns)
-                    call.slot = self._worker.calls.begin(in_flight)
+                    call.slot = self._worker.begin_call(rollout, exchange.start_ns)
                 if self._forwarding is not None:
-                    call.told = self._forwarding.running_calls.add(call.rollout)
+                    call.told = self._forwarding.running_calls.add(rollout)
         return call
-
-    async def _translate(
-        self, exchange: Exchange, address: RequestAddress, upstream: Upstream, headers: RawHeaders, query: str
-    ) -> tuple[Exchange, OwnAnswer | None]:
-        """A request as its server is asked it, and the refusal where its server cannot be asked."""
-        if self._translating is None:
-            return exchange, None
-        sent, is_trained = _for_server(headers), address.untrained is None
-        made = await self._translating.translate(exchange, upstream, sent, query, is_trained=is_trained)
-        if isinstance(made, UntranslatableError):
-            return exchange, untranslatable(exchange, made)
-        return (exchange if made is None else chat_exchange(exchange, made)), None
 
     async def _pass_through(self, call: RelayedCall, send: Send, connection: TimedProtocol) -> None:
         """Relay a call until it is answered, the agent leaves or the gateway ends; then the server is left as well.
@@ -353,16 +357,20 @@ class Gateway:
 
     async def _ask(self, call: RelayedCall) -> Answers:
         """Send a request to be sampled from ids, or with token ids asked for; with less where that is refused."""
-        exchange, server = call.exchange, call.upstream.url
+        exchange, upstream = call.exchange, call.upstream
         if call.own_answer is not None:
             return call.own_answer
-        if exchange is not None and self._exact is not None:
-            exact = await self._exact.ask(exchange, call.upstream, exchange.path, self._headers(call), call.address)
-            if exact is not None:
-                return exact
         if exchange is None or self.options.tokens == "off":
             return await self._send(call)
-        asking = self._token_requests.begin(server, exchange.path, exchange.settings)
+        if self._exact is not None and API_DIALECTS[exchange.dialect].is_rendered:
+            is_exact = None
+            with suppress(UpstreamError):  # the request itself will say it
+                is_exact = await self._abilities[upstream.url].samples_from_ids(call.headers)
+            if is_exact:
+                exact = await self._exact.ask(exchange, upstream, call.headers, call.address)
+                if exact is not None:
+                    return exact
+        asking = self._token_requests.begin(upstream.url, exchange.path, exchange.settings)
         exchange.added = asking.additions
         answered = await self._send(call)
         while asking.may_be_why(answered.status):
@@ -373,22 +381,14 @@ class Gateway:
         return answered
 
     async def _send(self, call: RelayedCall) -> Answer:
-        headers, exchange = self._headers(call), call.exchange
-        body = call.body if exchange is None else exchange.body
-        if exchange is not None and exchange.added.is_hidden:
-            headers += [(name.encode(), value.encode()) for name, value in exchange.added.ask.headers.items()]
-            body = exchange.added.body(exchange.fields) or body
+        headers, exchange, body = call.headers, call.exchange, call.body
+        if exchange is not None:
+            body = exchange.body
+            if exchange.added.is_hidden:
+                added = exchange.added.ask.headers.items()
+                headers = [*headers, *((name.encode(), value.encode()) for name, value in added)]
+                body = exchange.added.body(exchange.fields) or body
         return await self._upstreams.send(call.upstream, call.method, call.path, headers, body)
-
-    def _headers(self, call: RelayedCall) -> list[tuple[bytes, bytes]]:
-        """The headers of a request that are for its server."""
-        headers = _for_server(call.headers)
-        if call.exchange is not None:  # what is compressed nobody could read on its way
-            headers = [(name, value) for name, value in headers if name != b"accept-encoding"]
-            headers.append((b"accept-encoding", b"identity"))
-        if call.translation is not None:
-            headers = chat_headers(headers, call.target.query)
-        return headers
 
     async def _hand_on(self, call: RelayedCall, answered: Answers, send: Send) -> None:
         """Send the answer piece by piece. What ends it waits until the call is recorded."""
@@ -397,40 +397,44 @@ class Gateway:
             if call.may_sample and answered.status < FIRST_REFUSAL:
                 self._note_unread(call)
             call.has_begun = True
-            await send_start(answered, send)
+            await _send_start(answered, send)
             async for piece in answered.pieces():
-                await send_piece(piece, send)
-            await send_end(send)
+                await _send_piece(piece, send)
+            await _send_piece(b"", send, is_last=True)
             return
         exchange.begin(answered.status, answered.headers.get("content-type", "").encode())
         if self.options.policy_version_header is not None:
             exchange.policy_version = answered.headers.get(self.options.policy_version_header.lower())
-        if exchange.is_stream:
+        is_stream = exchange.is_stream
+        if is_stream:
             call.has_begun = True
             stream_type = None if translation is None else translation.stream_type
             is_changed = translation is not None or exchange.added.is_hidden
-            await send_start(answered, send, content_type=stream_type, is_changed=is_changed)
+            await _send_start(answered, send, content_type=stream_type, is_changed=is_changed)
         async for piece in answered.pieces():
-            passed = _taken(exchange, piece)
-            if exchange.is_cut and not exchange.is_stream and not call.has_begun:
+            passed = piece
+            with _READING:
+                passed = exchange.take(piece)
+            if not is_stream and exchange.is_cut and not call.has_begun:
                 if translation is not None:
                     raise UpstreamError("the answer is too long to be translated")
                 call.has_begun = True
-                await send_start(answered, send)
+                await _send_start(answered, send)
             if translation is not None:
                 passed = translation.take(passed)
-            if exchange.is_over:
+            if is_stream and exchange.is_over:
                 await self._finish(call)
-            await send_piece(passed, send)
+            if passed:
+                await send({"type": "http.response.body", "body": passed, "more_body": True})
         status, rest = answered.status, _rest(exchange)
         if translation is not None:
-            status, rest = translation.rest(status, rest, is_stream=exchange.is_stream)
+            status, rest = translation.rest(status, rest, is_stream=is_stream)
         await self._finish(call)
         if not call.has_begun:
             call.has_begun = True
-            stream_type = None if translation is None else translation.held_type(status)
-            await send_start(answered, send, status=status, length=len(rest), content_type=stream_type)
-        await send_end(send, rest)
+            held_type = None if translation is None else translation.held_type(status)
+            await _send_start(answered, send, status=status, length=len(rest), content_type=held_type)
+        await _send_piece(rest, send, is_last=True)
 
     async def _fail(self, call: RelayedCall, error: UpstreamError, send: Send, what: str, last: bytes = b"") -> None:
         """The server cannot be reached, or broke off. What the agent has begun to get ends with `last`, or is cut."""
@@ -439,11 +443,11 @@ class Gateway:
             call.exchange.failure = CallFailure(type(error).__name__, str(error))
         await self._finish(call)
         if call.has_begun and call.exchange is not None and call.translation is None:
-            await send_piece(_rest(call.exchange), send)
+            await _send_piece(_rest(call.exchange), send)
         if last and call.translation is not None:
             last = call.translation.take(last) + call.translation.end()
         if last:
-            await send_end(send, last)
+            await _send_piece(last, send, is_last=True)
         elif call.has_begun:
             call.is_cut = True
         else:
@@ -468,7 +472,6 @@ class Gateway:
         exchange.end_ns = now_ns()
         if call.translation is not None and call.translation.failure is not None and exchange.failure is None:
             exchange.failure = CallFailure("TranslationError", call.translation.failure)  # the agent got no answer
-        outcome = None if exchange.sampled is None else exchange.sampled.outcome
         of_rollout = [] if rollout is None else self._rollouts.end_call(rollout)
         is_written = False
         with _RECORDING:
@@ -479,21 +482,22 @@ class Gateway:
                 span = call_span(exchange, call.address, call.upstream.url, self._resource)
                 is_written = self._write([*of_rollout, span], is_last=True)
         self._recorder.metrics.add(f"art_otel_gateway_{'calls' if is_written else 'unrecorded_calls'}_total")
-        if outcome is not None:
-            self._recorder.metrics.add("art_otel_gateway_prompts_total", labels=f'{{outcome="{outcome}"}}')
+        if exchange.sampled is not None:
+            self._recorder.metrics.add(
+                "art_otel_gateway_prompts_total", labels=f'{{outcome="{exchange.sampled.outcome}"}}'
+            )
         if rollout is not None and not is_written:
             self._rollouts.end_again(rollout)
         if call.slot is not None and self._worker is not None:
-            self._worker.calls.end(call.slot)
-        if call.address.source == "conversation" and call.address.rollout_id is not None:
+            self._worker.end_call(call.slot)
+        if call.asked is not None and call.address.source == "conversation" and call.address.rollout_id is not None:
             with _CONTINUING:
-                asked = exchange if call.asked is None else call.asked
-                self._conversations.answered(call.address.rollout_id, asked.request, exchange.answer or {})
+                self._conversations.answered(call.address.rollout_id, call.asked.request, exchange.answer or {})
 
     def _note_unread(self, call: RelayedCall) -> None:
         """Say of a request that it may have been a call: in the log, and on its rollout, if that is known."""
-        path, address, server = plain(call.target.path), call.address, call.upstream.url
-        request = f"POST {self._unread.warn(path)}"
+        address, server = call.address, call.upstream.url
+        request = f"POST {self._unread.warn(call.target.plain)}"
         with _RECORDING:
             if self._app is not None and self._app.note_unread(request, call.start_ns, address, server):
                 return
@@ -539,17 +543,42 @@ class Gateway:
                 self._recorder.keep_open(self._rollouts.open)
 
 
-def _for_server(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
-    return [(name, value) for name, value in headers if name not in _NOT_SENT and not is_for_gateway(name, value)]
-
-
-def _taken(exchange: Exchange, piece: bytes) -> bytes:
-    with _READING:
-        return exchange.take(piece)
-    return piece
-
-
 def _rest(exchange: Exchange) -> bytes:
+    """What the agent has not got of an answer; as it came where it cannot be read."""
     with _READING:
         return exchange.rest()
     return exchange.refusal()
+
+
+async def _send_start(
+    answered: Answers,
+    send: Send,
+    *,
+    length: int | None = None,
+    status: int | None = None,
+    content_type: str | None = None,
+    is_changed: bool = False,
+) -> None:
+    """Begin as the server began; `length`, `status` and `content_type` are those of a body that is not the server's.
+
+    `is_changed` says that nobody knows how long the body will be, whatever the server said of its own.
+    """
+    replaced = {
+        b"content-length": length is not None or is_changed,
+        b"content-type": content_type is not None,
+    }
+    kept = [
+        (name, value)
+        for name, value in ((name.lower(), value) for name, value in answered.raw_headers)
+        if name not in _NOT_ANSWERED and not replaced.get(name)
+    ]
+    if length is not None:
+        kept.append((b"content-length", b"%d" % length))
+    if content_type is not None:
+        kept.append((b"content-type", content_type.encode()))
+    await send({"type": "http.response.start", "status": status or answered.status, "headers": kept})
+
+
+async def _send_piece(piece: bytes, send: Send, *, is_last: bool = False) -> None:
+    if piece or is_last:
+        await send({"type": "http.response.body", "body": piece, "more_body": not is_last})

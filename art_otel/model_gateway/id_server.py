@@ -17,8 +17,7 @@ import msgspec
 from art_otel.exchange.answer_shapes import AnswerFields
 from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.assembly import WireDialect
-from art_otel.model_gateway.connections import Answer, BrokenOffError, RawHeaders, UpstreamError
-from art_otel.model_gateway.upstreams import Upstream
+from art_otel.model_gateway.upstreams import Answer, BrokenOffError, RawHeaders, Upstream, UpstreamError
 
 GENERATE: Final = "/inference/v1/generate"
 _PARSE: Final = "/v1/chat/completions/derender"

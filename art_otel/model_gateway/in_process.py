@@ -22,12 +22,12 @@ from opentelemetry.util.types import Attributes
 
 from art_otel import attributes as names
 from art_otel.conventions import ERROR_TYPE
-from art_otel.exchange.attributes import answered_attributes, call_name
+from art_otel.exchange.attributes import answered_attributes
 from art_otel.exchange.exchange import Exchange
 from art_otel.http import Address
 from art_otel.model_gateway.addresses import PREFIX, UNTRAINED_PREFIX, RequestAddress
-from art_otel.model_gateway.call_spans import SCOPE, begun_attributes, unread_attributes
 from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions
+from art_otel.model_gateway.rollouts import SCOPE, begun_call, unread_attributes
 from art_otel.model_gateway.settings import GatewayKeywords
 from art_otel.receiver.receiver import ReceiverOptions
 from art_otel.tracing.api.context import running_trajectory, untrained_label
@@ -76,8 +76,8 @@ class LocalGateway:
         if context is None:
             return None
         self._calls[address.rollout_id or ""] += 1
-        attributes = begun_attributes(exchange, address, server)
-        return partial(_end, _start(call_name(attributes), context, attributes, exchange.start_ns), exchange)
+        name, attributes = begun_call(exchange, address, server)
+        return partial(_end, _start(name, context, attributes, exchange.start_ns), exchange)
 
     def reached_limit(self, address: RequestAddress, max_calls: int | None) -> int | None:
         """How many calls a rollout may have, where it has had them. The rollout says then that it ended so."""

@@ -16,14 +16,7 @@ from art_otel.conventions.values import json_object
 
 logger = logging.getLogger(__name__)
 
-_SLASHES: Final = re.compile("/+")
 _MAX_PATTERNS: Final = 1000
-
-
-def plain(path: str) -> str:
-    """A path as servers understand it that forgive a slash too many."""
-    return _SLASHES.sub("/", path).rstrip("/")
-
 
 WITHOUT_COMPLETION: Final = (
     # vectors, scores and counts of a text

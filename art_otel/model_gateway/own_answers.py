@@ -1,16 +1,19 @@
-"""Own answers: what the gateway answers in the place of a model server, in the agent's dialect."""
+"""Own answers: what the gateway answers in the place of a model server, in the agent's dialect; its errors, too."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 import msgspec
+from starlette.responses import JSONResponse
+from starlette.types import Message, Send
 
 from art_otel.exchange.api_dialects import API_DIALECTS
+from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.chat_request import UntranslatableError
 from art_otel.exchange.exchange import Exchange
 from art_otel.exchange.gemini import is_array
 from art_otel.exchange.translation import OK, last_answer
-from art_otel.model_gateway.connections import RawHeaders, UpstreamError
+from art_otel.model_gateway.upstreams import RawHeaders, UpstreamError
 
 _BAD_REQUEST: Final = 400
 _JSON_TYPE: Final = "application/json"
@@ -48,3 +51,21 @@ def untranslatable(exchange: Exchange, why: UntranslatableError) -> OwnAnswer:
     """The refusal of a request that its server cannot be asked, as the agent's dialect has it."""
     error = API_DIALECTS[exchange.dialect].error(_BAD_REQUEST, f"art-otel gateway: {why}", None, why.field)
     return OwnAnswer(_BAD_REQUEST, _JSON_TYPE, msgspec.json.encode(error))
+
+
+async def send_error(status: int, message: str, method: str, send: Send, dialect: WireDialect | None) -> None:
+    """Answer a request of this method with an error of the gateway's."""
+    response = error_response(status, message, dialect)
+    await response({"type": "http", "method": method, "headers": []}, _nothing, send)
+
+
+def error_response(status: int, message: str, dialect: WireDialect | None = None) -> JSONResponse:
+    """An error of the gateway's own in a dialect, else in the shape that clients of OpenAI and Anthropic read."""
+    error = {"message": f"art-otel gateway: {message}", "type": "gateway_error", "param": None, "code": None}
+    if dialect is None:
+        return JSONResponse({"type": "error", "error": error}, status)
+    return JSONResponse(API_DIALECTS[dialect].error(status, error["message"] or "", error, None), status)
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}

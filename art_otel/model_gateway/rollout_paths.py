@@ -12,26 +12,20 @@ another answer may say it again.
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope
 
 from art_otel.errors import UsageError
-from art_otel.model_gateway.addresses import PREFIX, RequestTarget, read_target
-from art_otel.model_gateway.responding import error_response
+from art_otel.model_gateway.addresses import END, PREFIX, REWARD, RequestTarget, read_target
+from art_otel.model_gateway.own_answers import error_response
 from art_otel.model_gateway.rollouts import GatewayRollout, GivenReward, RolloutEnd, Rollouts, Write
 
-_END: Final = "/end"
-_REWARD: Final = "/reward"
 _Told = TypeVar("_Told", RolloutEnd, GivenReward)
-
-
-def is_of_rollout(path: str) -> bool:
-    """Whether a path is one of these."""
-    return path.startswith(PREFIX) and path.endswith((_END, _REWARD))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,16 +37,16 @@ class RolloutPaths:
     """
 
     rollouts: Rollouts
-    read: Callable[[Request], AbstractAsyncContextManager[bytes]]
+    read: Callable[[Scope, Receive], AbstractAsyncContextManager[bytes]]
     write: Write
     synced: Callable[[], Awaitable[bool]]
     is_of_app: Callable[[str], bool]
-    is_elsewhere: Callable[[Request, bytes, str], Awaitable[bool]]
+    is_elsewhere: Callable[[Scope, bytes, str], Awaitable[bool]] | None
 
     @property
     def routes(self) -> list[Route]:
         """The routes of these paths."""
-        ways = {_END: self._end, _REWARD: self._reward}
+        ways = {END: self._end, REWARD: self._reward}
         return [
             Route(f"{PREFIX}{{rollout_id:path}}{end}", way, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
             for end, way in ways.items()
@@ -80,8 +74,9 @@ class RolloutPaths:
             return response
         try:
             target = read_target(request.scope["raw_path"].decode("ascii"), request.url.query)
-            async with self.read(request) as body:
-                if await self.is_elsewhere(request, body, target.rollout_id or ""):
+            async with self.read(request.scope, request.receive) as body:
+                key = target.rollout_id or ""
+                if self.is_elsewhere is not None and await self.is_elsewhere(request.scope, body, key):
                     return Response()  # which nobody gets: the other process answers
                 told = msgspec.json.decode(body or b"{}", type=kind)
         except (UsageError, UnicodeDecodeError, msgspec.DecodeError) as error:

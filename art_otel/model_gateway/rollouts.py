@@ -11,21 +11,28 @@ span is another one.
 """
 
 import logging
+import os
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from hashlib import blake2b
+from random import Random
 from typing import Final, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 
 from art_otel import attributes as names
 from art_otel.attributes import REWARD_NAME
-from art_otel.conventions import ART_OTEL, ERROR_TYPE, EVALUATION, INSTANCE, evaluation_attributes
+from art_otel.conventions import ART_OTEL, ERROR_TYPE, EVALUATION, INSTANCE, evaluation_attributes, values
+from art_otel.exchange.attributes import asked_attributes, call_identity, request_body, response_body
+from art_otel.exchange.exchange import CallFailure, Exchange
 from art_otel.live.endings import RolloutCounts, is_quiet
-from art_otel.model_gateway.addresses import RequestAddress
+from art_otel.model_gateway.addresses import Parent, RequestAddress
 from art_otel.model_gateway.attempts import Attempts, RolloutAttempt
-from art_otel.model_gateway.call_spans import now_ns, root_of
-from art_otel.spans import Event, Resource, Scope, Span
+from art_otel.spans import Event, Link, Resource, Scope, Span, Value
 from art_otel.tracing.api import scalars
 from art_otel.version import __version__
 
@@ -331,3 +338,109 @@ def _rewards(given: GivenReward, time_ns: int) -> Iterator[Event]:
     for name, value in rewards.items():
         attributes = evaluation_attributes(name, value, response_id=given.response_id)
         yield Event(name=EVALUATION, time_ns=time_ns, attributes={**attributes})
+
+
+SCOPE: Final = Scope(name=names.GATEWAY_SCOPE, version=__version__)
+"""Another scope than that of the live half, which may record the same call."""
+
+
+def gateway_resource() -> Resource:
+    """The resource of a gateway process, which no other process has."""
+    instance = f"{os.getpid()}-{os.urandom(4).hex()}"
+    return Resource(attributes={"service.name": "art-otel gateway", INSTANCE: instance})
+
+
+_IDS: Final = Random()  # noqa: S311 # an id is no secret
+"""Makes ids, as OTel's own generator does; the system's random bytes take a call of it for each."""
+
+
+def span_id() -> str:
+    """A new id."""
+    return f"{_IDS.getrandbits(64):016x}"
+
+
+@lru_cache(maxsize=1024)
+def root_of(rollout_id: str, attempt: int = 1) -> Parent:
+    """The ids of the own span of an attempt at a rollout that the gateway records."""
+    name = rollout_id if attempt == 1 else f"{rollout_id}\0{attempt}"
+    digest = blake2b(f"art-otel gateway {name}".encode(), digest_size=24).hexdigest()
+    return Parent(digest[:32], digest[32:])
+
+
+def call_span(exchange: Exchange, address: RequestAddress, server: str, resource: Resource) -> Span:
+    """Build the span of an exchange, with its bodies; `exchanges.whole` makes it what a collector gets."""
+    name, begun = _begun(exchange, address, server)
+    attributes = {**begun, **request_body(exchange), **response_body(exchange)}
+    failure = exchange.why_failed()
+    if failure is not None:
+        attributes[ERROR_TYPE] = failure.type
+    return _span(name, attributes, address, resource, (exchange.start_ns, exchange.end_ns), failure)
+
+
+def begun_call(exchange: Exchange, address: RequestAddress, server: str) -> tuple[str, dict[str, Value]]:
+    """The name of the span of a call in an app, and what it says as soon as the call begins."""
+    name, begun = _begun(exchange, address, server)
+    return name, {**asked_attributes(exchange), **begun}
+
+
+def _begun(exchange: Exchange, address: RequestAddress, server: str) -> tuple[str, dict[str, Value]]:
+    """The name of a call's span, and what is said of it beside its bodies."""
+    model, translation = values.text(exchange.settings.get("model")), exchange.translation
+    name, identity = call_identity(exchange.dialect, exchange.path, model, server)
+    attributes = dict(identity)
+    if translation is not None:
+        attributes[names.TRANSLATED_FROM] = translation.dialect
+        if translation.left_out:
+            attributes[names.LEFT_OUT] = [*translation.left_out]
+    if address.untrained is not None:
+        attributes[names.UNTRAINED] = address.untrained
+    return name, attributes
+
+
+def unread_span(request: str, address: RequestAddress, server: str, resource: Resource, start_ns: int) -> Span:
+    """Build the span of a request that may have been a call: its rollout says that it could not be read."""
+    return _span(request, unread_attributes(request, server), address, resource, (start_ns, now_ns()), None)
+
+
+def unread_attributes(request: str, server: str) -> dict[str, Value]:
+    """The attributes of such a span."""
+    return {names.UNREAD_REQUEST: request, "server.address": urlsplit(server).hostname or server}
+
+
+def _span(
+    name: str,
+    attributes: dict[str, Value],
+    address: RequestAddress,
+    resource: Resource,
+    times: tuple[int, int],
+    failure: CallFailure | None,
+) -> Span:
+    """Build a span below its rollout's own span, with a link to the agent's.
+
+    Where the app records the rollout, it is below the app's span.
+    """
+    rollout_id, around = address.rollout_id, address.parent
+    parent = root_of(rollout_id, address.attempt) if rollout_id is not None and address.is_ours else around
+    linked = None if parent is around else around
+    if rollout_id is not None:
+        attributes = {names.ROLLOUT_ID: rollout_id, **attributes}
+    return Span(
+        trace_id=f"{_IDS.getrandbits(128):032x}" if parent is None else parent.trace_id,
+        span_id=span_id(),
+        parent_span_id=None if parent is None else parent.span_id,
+        name=name,
+        kind="client",
+        start_ns=times[0],
+        end_ns=max(times),
+        attributes=attributes,
+        links=() if linked is None else (Link(trace_id=linked.trace_id, span_id=linked.span_id),),
+        status="unset" if failure is None else "error",
+        status_message="" if failure is None else failure.message or failure.type,
+        scope=SCOPE,
+        resource=resource,
+    )
+
+
+def now_ns() -> int:
+    """The time, as spans have it."""
+    return time.time_ns()

@@ -29,9 +29,8 @@ from art_otel.errors import UsageError
 from art_otel.exchange.answer_shapes import AnswerFields
 from art_otel.exchange.api_dialects import API_DIALECTS, CHAT
 from art_otel.exchange.chat_request import entries_of
-from art_otel.model_gateway.connections import RawHeaders, UpstreamError
 from art_otel.model_gateway.id_server import GENERATE, OK, IdServer, Refusal, Sends, read, said
-from art_otel.model_gateway.upstreams import Upstream
+from art_otel.model_gateway.upstreams import RawHeaders, Upstream, UpstreamError
 from art_otel.spans import Value
 
 logger = logging.getLogger(__name__)
@@ -102,6 +101,9 @@ class ServerAbilities:
 
     async def samples_from_ids(self, headers: RawHeaders = ()) -> bool | None:
         """Whether exact tokens can be had of it."""
+        answer, until = self._known.get(GENERATE, (None, _NOT_AT_ALL))
+        if time.monotonic() < until:  # as of nearly every request
+            return answer
 
         async def ask() -> _Said:
             answered = await self._server(headers).send(GENERATE, {})

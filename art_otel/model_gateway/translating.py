@@ -25,11 +25,10 @@ from art_otel.exchange.chat_request import UntranslatableError
 from art_otel.exchange.exchange import Exchange
 from art_otel.exchange.gemini import is_array
 from art_otel.exchange.translation import OK, Translation, translated
-from art_otel.model_gateway.connections import RawHeaders, UpstreamError
 from art_otel.model_gateway.id_server import IdServer, Sends, read
 from art_otel.model_gateway.own_answers import OwnAnswer
 from art_otel.model_gateway.server_abilities import ServerAbilities
-from art_otel.model_gateway.upstreams import Upstream
+from art_otel.model_gateway.upstreams import RawHeaders, Upstream, UpstreamError
 
 logger = logging.getLogger(__name__)
 

@@ -5,16 +5,330 @@ a new one goes to the server with the fewest open requests, of several to the on
 A server may take as long to answer as the agent waits; only connecting has a limit of its own.
 """
 
+import asyncio
 import logging
+import ssl
 import time
+from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
-from urllib.parse import urlsplit
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias, cast
+from urllib.parse import unquote, urlsplit
+
+import httptools
 
 from art_otel.errors import UsageError
-from art_otel.model_gateway.connections import Answer, BrokenOffError, Connections, RawHeaders, UnreachableError
 from art_otel.spans import Value
+
+CONNECT_SECONDS: Final = 10.0
+_KEEP_ALIVE_SECONDS: Final = 4.0
+"""Less than the 5 s after which uvicorn, and so vLLM and SGLang, closes a connection that nobody uses."""
+
+_MAX_UNREAD: Final = 1 << 20
+"""Bytes of an answer that wait for the agent before the server has to."""
+
+_MAX_HEADERS: Final = 1 << 20
+_CONTINUE: Final = 200
+"""Statuses below say that the answer is yet to come."""
+
+_WITHOUT_BODY: Final = (204, 304)
+
+RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+
+class UpstreamError(Exception):
+    """A server gave no whole answer. Its text says why."""
+
+
+class UnreachableError(UpstreamError):
+    """No connection was made."""
+
+
+class BrokenOffError(UpstreamError):
+    """The connection ended before the answer did, or what came is no HTTP."""
+
+
+class _SecondAnswerError(Exception):
+    """A server answered a request twice."""
+
+
+class _TooManyHeadersError(Exception):
+    """The headers of an answer, or of what stands before it, have no end."""
+
+
+class Answer:
+    """The answer of a server that has begun: its status and headers; its body is read once, and then it is closed.
+
+    `headers` has the names in lower case.
+    """
+
+    def __init__(self, connection: "_Connection", status: int, raw_headers: RawHeaders) -> None:
+        self._connection: _Connection | None = connection
+        self.status: Final = status
+        self.raw_headers: Final = raw_headers
+        self.headers: Final[Mapping[str, str]] = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw_headers
+        }
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body, as the server sends it. Raises BrokenOffError."""
+        while self._connection is not None and (piece := await self._connection.read()) is not None:
+            yield piece
+
+    def failed(self, _: UpstreamError) -> bytes:
+        """What the agent has to get where the body broke off: nothing, its connection is cut as this one was."""
+        return b""
+
+    def close(self) -> None:
+        """Leave the body. Where it has not ended the connection is closed, and the server sees it.
+
+        Once only: afterwards the connection may have the request of another agent.
+        """
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.leave()
+
+
+class Connections:
+    """The connections to the server at a URL, those of the loop that asks."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._host = parts.hostname or ""
+        self._is_tls = parts.scheme == "https"
+        self._context: ssl.SSLContext | None = None
+        self._port = parts.port or (443 if self._is_tls else 80)
+        self._path = parts.path.rstrip("/").encode()
+        self._idle: list[_Connection] = []
+        self._open: set[_Connection] = set()
+        host = parts.netloc.rpartition("@")[2].encode()
+        self._own_headers = b"host: %b\r\n" % host
+        self._replaced: frozenset[bytes] = frozenset({b"host", b"content-length"})
+        if parts.username is not None:
+            named = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._own_headers += b"authorization: Basic %b\r\n" % b64encode(named.encode())
+            self._replaced |= {b"authorization"}
+
+    async def ask(self, method: str, target: str, headers: RawHeaders, body: bytes) -> Answer:
+        """Send a request, and give the answer once its headers are there. Raises UpstreamError."""
+        lines = [b"%b %b%b HTTP/1.1\r\n" % (method.encode(), self._path, target.encode()), self._own_headers]
+        lines += [b"%b: %b\r\n" % header for header in headers if header[0].lower() not in self._replaced]
+        if body or method in ("POST", "PUT", "PATCH"):
+            lines.append(b"content-length: %d\r\n" % len(body))
+        request, has_body = b"".join((*lines, b"\r\n", body)), method != "HEAD"
+        if (idle := self._take()) is not None:
+            try:
+                return await idle.ask(request, has_body=has_body)
+            except BrokenOffError:
+                if not idle.is_unanswered:  # llama.cpp closes behind a stream what it said that it keeps
+                    raise
+        return await (await self._connect()).ask(request, has_body=has_body)
+
+    async def post(self, target: str, headers: RawHeaders, body: bytes, *, seconds: float) -> int:
+        """Send a body, and give the status of the answer. Raises UpstreamError, TimeoutError after `seconds`."""
+        async with asyncio.timeout(seconds):
+            answer = await self.ask("POST", target, headers, body)
+            try:
+                async for _ in answer.pieces():
+                    pass
+            finally:
+                answer.close()
+            return answer.status
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in list(self._open):
+            connection.abort()
+
+    def _take(self) -> "_Connection | None":
+        """An idle connection that the server will not close in this moment."""
+        now = time.monotonic()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open and now - connection.idle_since < _KEEP_ALIVE_SECONDS:
+                return connection
+            connection.abort()
+        return None
+
+    async def _connect(self) -> "_Connection":
+        if self._is_tls and self._context is None:
+            self._context = ssl.create_default_context()  # which takes some 20 ms
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    lambda: _Connection(self._idle, self._open), self._host, self._port, ssl=self._context
+                )
+        except TimeoutError:
+            raise UnreachableError(f"no connection within {CONNECT_SECONDS:.0f} s") from None
+        except (OSError, ValueError) as error:  # ValueError: a host that is no name
+            raise UnreachableError(str(error) or type(error).__name__) from error
+        return connection
+
+
+class _Connection(asyncio.Protocol):
+    """One connection. `idle` and `connections` are where it stands between requests, and as long as it is open.
+
+    `is_unanswered` says that nothing has come since its last request.
+    """
+
+    def __init__(self, idle: list["_Connection"], connections: set["_Connection"]) -> None:
+        self.idle_since = 0.0
+        self._idle = idle
+        self._connections = connections
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: BrokenOffError | None = None
+        self._has_body = True
+        self._reset()
+
+    def _reset(self) -> None:
+        self._is_asked = False
+        self.is_unanswered = True
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._header_bytes = 0
+        self._status: int | None = None
+        self._ends_with_connection = False
+        self._is_kept = False
+        self._unread: list[bytes] = []
+        self._unread_bytes = 0
+        self._is_paused = False
+        self._is_whole = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request may be written to it."""
+        return self._transport is not None and not self._transport.is_closing() and self._error is None
+
+    async def ask(self, request: bytes, *, has_body: bool) -> Answer:
+        """Write a request, and wait for the headers of its answer. Raises BrokenOffError."""
+        self._reset()
+        self._is_asked = True
+        self._has_body = has_body
+        assert self._transport is not None  # noqa: S101 # it was connected before it was given
+        self._transport.write(request)
+        try:
+            while self._status is None:
+                await self._news()
+        except BaseException:  # also where the agent leaves: nobody reads the answer
+            self.abort()
+            raise
+        return Answer(self, self._status, self._headers)
+
+    async def read(self) -> bytes | None:
+        """What has come of the body, as soon as there is anything; None at its end. Raises BrokenOffError."""
+        while not self._unread and not self._is_whole:
+            await self._news()
+        if not self._unread:
+            return None
+        piece = self._unread[0] if len(self._unread) == 1 else b"".join(self._unread)
+        self._unread, self._unread_bytes = [], 0
+        if self._is_paused and self._transport is not None:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return piece
+
+    def leave(self) -> None:
+        """Read no more. A connection whose answer has ended may be used again."""
+        if not (self._is_whole and self._is_kept and self.is_open) or self._is_paused:
+            self.abort()
+        elif self not in self._idle:
+            self._reset()
+            self.idle_since = time.monotonic()
+            self._idle.append(self)
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _news(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _tell(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As asyncio says."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has other base classes
+        self._connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came. What nobody asked for would stand before the next answer, so the connection is closed."""
+        if not self._is_asked:
+            self.abort()
+            return
+        self.is_unanswered = False
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._break_off(f"this is not an HTTP response: {error or type(error).__name__}")
+            self.abort()
+        self._tell()
+
+    def on_message_begin(self) -> None:
+        """An answer begins; a second one to the same request makes the connection useless."""
+        if self._status is not None:
+            self._is_kept = False
+            raise _SecondAnswerError
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection ended; a body without a length is whole then."""
+        self._connections.discard(self)
+        if self in self._idle:
+            self._idle.remove(self)
+        if self._ends_with_connection and exc is None:
+            self._is_whole = True
+        self._break_off("the server closed the connection" if exc is None else str(exc) or type(exc).__name__)
+        self._tell()
+
+    def _break_off(self, why: str) -> None:
+        if self._error is None:
+            self._error = BrokenOffError(why)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; what comes behind the body (trailers) is of no use to an agent."""
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > _MAX_HEADERS:
+            raise _TooManyHeadersError
+        if self._status is None:
+            self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The answer begins; one that says to go on is followed by another."""
+        status = self._parser.get_status_code()
+        if status < _CONTINUE:
+            self._headers = []
+            return
+        headers = {name.lower(): value.lower() for name, value in self._headers}
+        is_framed = b"content-length" in headers or headers.get(b"transfer-encoding", b"").endswith(b"chunked")
+        self._ends_with_connection = not is_framed and self._has_body and status not in _WITHOUT_BODY
+        self._is_kept = self._has_body and self._parser.should_keep_alive()  # to HEAD the parser waits for a body
+        self._status = status
+        self._is_whole = not self._has_body
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body came."""
+        if not self._has_body:
+            return
+        self._unread.append(body)
+        self._unread_bytes += len(body)
+        if self._unread_bytes > _MAX_UNREAD and not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        """The body is whole."""
+        if self._status is not None and not self._ends_with_connection:
+            self._is_whole = True
+
 
 logger = logging.getLogger(__name__)
 

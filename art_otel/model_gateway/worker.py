@@ -7,35 +7,88 @@ its standard input does, so never later than its parent.
 """
 
 import asyncio
+import mmap
 import os
 import pickle
+import shutil
 import signal
 import socket
 import sys
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from art_otel.errors import UsageError
 from art_otel.http import Bodies, HttpServer, new_loop
+from art_otel.model_gateway.addresses import is_of_rollout
 from art_otel.model_gateway.gateway import Gateway, GatewayOptions
 from art_otel.model_gateway.handover import Inbox, hand_over
-from art_otel.model_gateway.in_flight import CallsInFlight
-from art_otel.model_gateway.responding import error_response
-from art_otel.model_gateway.rollout_paths import is_of_rollout
+from art_otel.model_gateway.own_answers import error_response
+from art_otel.model_gateway.rollouts import GatewayRollout
 from art_otel.receiver.ingest import Ingest
 from art_otel.receiver.metrics import ReceiverMetrics
 from art_otel.receiver.receiver import guard
 from art_otel.spool import SpoolWriter
+
+_SLOT: Final = 2 + 8 + 4 + 1024
+"""Bytes; a rollout's id has at most 256 characters."""
+
+_MOST: Final = (1 << 32) - 1
+_SLOTS: Final = 4096
+"""As many as a server has connections."""
+
+
+class CallInFlight(NamedTuple):
+    """A call of an attempt at a rollout, which began at `start_ns`."""
+
+    rollout_id: str
+    attempt: int
+    start_ns: int
+
+
+class CallsInFlight:
+    """The table in a file, which both processes map into their memory: to write to it takes no call of the system."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("a+b") as file:
+            file.truncate(_SLOTS * _SLOT)
+            self._memory = mmap.mmap(file.fileno(), _SLOTS * _SLOT)
+        self._free = list(range(_SLOTS))
+
+    def begin(self, call: CallInFlight) -> int | None:
+        """Note a call, and give its slot; None where all are taken."""
+        if not self._free:
+            return None
+        slot = self._free.pop()
+        at = slot * _SLOT
+        facts = (
+            call.start_ns.to_bytes(8) + min(call.attempt, _MOST).to_bytes(4) + call.rollout_id.encode(errors="replace")
+        )
+        self._memory[at + 2 : at + 2 + len(facts)] = facts
+        self._memory[at : at + 2] = len(facts).to_bytes(2)  # last: what is half written is no call
+        return slot
+
+    def end(self, slot: int) -> None:
+        """Forget a call that was recorded."""
+        self._memory[slot * _SLOT : slot * _SLOT + 2] = b"\0\0"
+        self._free.append(slot)
+
+    def take(self) -> Iterator[CallInFlight]:
+        """The calls of a worker that has died, which are forgotten then."""
+        for at in range(0, _SLOTS * _SLOT, _SLOT):
+            if length := int.from_bytes(self._memory[at : at + 2]):
+                facts = self._memory[at + 2 : at + 2 + length]
+                yield CallInFlight(facts[12:].decode(), int.from_bytes(facts[8:12]), int.from_bytes(facts[:8]))
+                self._memory[at : at + 2] = b"\0\0"
+
 
 _SWITCH: Final = 0.001
 
@@ -44,7 +97,8 @@ _SWITCH: Final = 0.001
 class WorkerStart:
     """What a worker is told: its `number` of `count`, the folder of the run in the spool, and the processes' sockets.
 
-    `listening` and `inbox` are descriptors that it inherits. `folder` has the inboxes of all, by `inbox_of`.
+    `listening` and `inbox` are descriptors that it inherits. `folder` has the inboxes of all, by `inbox_of`;
+    the process `parent` removes it in the end.
     """
 
     options: GatewayOptions
@@ -54,6 +108,7 @@ class WorkerStart:
     folder: Path
     listening: int
     inbox: int
+    parent: int
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -87,7 +142,7 @@ class GatewayWorker:
         options = start.options.receiver
         self.bodies = Bodies(options.bodies)
         self.metrics = ReceiverMetrics()
-        self.calls = CallsInFlight(calls_of(start.folder, start.number))
+        self._calls = CallsInFlight(calls_of(start.folder, start.number))
         self._spool = SpoolWriter(start.run, sent_again=True)
         self.ingest = Ingest(self._spool, options.ingest, self.metrics, None)
         self._gateway = Gateway(start.options, worker=self)
@@ -118,7 +173,15 @@ class GatewayWorker:
         counts = [*self.metrics.counts(), ("art_otel_spool_bytes_total", "", self._spool.counts.bytes)]
         _report(self._reports, WorkerReport(open=[*rollout_ids], counts=counts))
 
-    async def is_elsewhere(self, request: Request, body: bytes, key: str) -> bool:
+    def begin_call(self, rollout: GatewayRollout, start_ns: int) -> int | None:
+        """Note a call where the parent finds it if this worker dies, and give its slot; None where all are taken."""
+        return self._calls.begin(CallInFlight(rollout.rollout_id, rollout.attempt, start_ns))
+
+    def end_call(self, slot: int) -> None:
+        """Forget a call that was recorded."""
+        self._calls.end(slot)
+
+    async def is_elsewhere(self, scope: Scope, body: bytes, key: str) -> bool:
         """Hand a request over where another worker has what `key` names, and say so.
 
         What names nothing is a conversation, of which worker 0 has all.
@@ -126,7 +189,7 @@ class GatewayWorker:
         owner = zlib.crc32(key.encode(errors="replace")) % self._start.count if key else 0
         if owner == self._start.number:
             return False
-        await hand_over(request.scope, body, inbox_of(self._start.folder, owner))
+        await hand_over(scope, body, inbox_of(self._start.folder, owner))
         return True
 
     async def _own_paths(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -135,7 +198,7 @@ class GatewayWorker:
             await self._own(scope, receive, send)
             return
         try:
-            async with self.bodies.read(Request(scope, receive)) as body:
+            async with self.bodies.read(scope, receive) as body:
                 await hand_over(scope, body, inbox_of(self._start.folder, PARENT))
         except HTTPException as refused:
             await error_response(refused.status_code, refused.detail)(scope, receive, send)
@@ -170,4 +233,6 @@ def main() -> None:
         loop.run_until_complete(GatewayWorker(start, reports).run(ended))
     except UsageError as error:
         _report(reports, WorkerReport(refused=str(error)))
+    if os.getppid() != start.parent:  # it was killed, and removes nothing any more
+        shutil.rmtree(start.folder, ignore_errors=True)
     os._exit(0)  # a thread may still wait at the standard input

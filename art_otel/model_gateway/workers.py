@@ -33,12 +33,18 @@ from art_otel.errors import UsageError
 from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.attributes import identity_attributes
 from art_otel.http import listen_at
-from art_otel.model_gateway.call_spans import SCOPE, gateway_resource, now_ns, root_of, span_id
 from art_otel.model_gateway.gateway import GatewayOptions
 from art_otel.model_gateway.handover import Inbox, open_inbox
-from art_otel.model_gateway.in_flight import CallInFlight, CallsInFlight
-from art_otel.model_gateway.rollouts import GatewayRollout, own_span
-from art_otel.model_gateway.worker import PARENT, WorkerReport, WorkerStart, calls_of, inbox_of
+from art_otel.model_gateway.rollouts import SCOPE, GatewayRollout, gateway_resource, now_ns, own_span, root_of, span_id
+from art_otel.model_gateway.worker import (
+    PARENT,
+    CallInFlight,
+    CallsInFlight,
+    WorkerReport,
+    WorkerStart,
+    calls_of,
+    inbox_of,
+)
 from art_otel.receiver.export import ExportRefusedError
 from art_otel.receiver.receiver import Receiver
 from art_otel.spans import Span
@@ -129,6 +135,7 @@ class GatewayWorkers:
             folder=self._folder,
             listening=self._listening.fileno(),
             inbox=self._inboxes[number].fileno(),
+            parent=os.getpid(),
         )
 
     def write_lost(self, calls: Iterable[CallInFlight]) -> int:

@@ -273,7 +273,7 @@ class RolloutRoutes:
 
     async def _take(self, request: Request) -> Response:
         try:
-            async with self._bodies.read(request) as body:
+            async with self._bodies.read(request.scope, request.receive) as body:
                 ask = msgspec.json.decode(body, type=SessionRequest)
         except msgspec.DecodeError as error:
             return Response(f"not a question: {error}", 400)

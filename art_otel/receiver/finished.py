@@ -8,18 +8,20 @@ the files of the spool in which something was open.
 import logging
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from art_otel.attributes import GATEWAY_SCOPE
 from art_otel.live import ArrivingRollouts, EndedRollout, GivenSpans, Together, read_records
 from art_otel.live.delivery import Key
 from art_otel.receiver.assembler import Assembler, EncodedTrajectory
 from art_otel.receiver.index import Finished, SpooledRolloutIndex
 from art_otel.receiver.metrics import ReceiverMetrics
 from art_otel.sources import Record
+from art_otel.spans import Span
 from art_otel.spool import NewLines, SpooledLine, lines_of, remove_file, spool_files
 
 logger = logging.getLogger(__name__)
@@ -29,6 +31,9 @@ _LOOK_EVERY: Final = 0.25
 _FOLLOW_EVERY: Final = 0.05
 _AT_ONCE: Final = 8
 """Rollouts that are built before consumers hear of them: more would wait for each other."""
+_MAX_UNSEEN: Final = 64
+_SHORT_LINE: Final = 64 << 10
+"""How many lines, below how many bytes each, wait until somebody looks at them."""
 _KEPT_BYTES: Final = 32 << 20
 """Trajectories that are kept in memory for the consumers that wait for them."""
 _MEMORY_SECONDS: Final = 60.0
@@ -77,7 +82,8 @@ class FinishedRollouts:
         self._earlier = [path for path in spool_files(spool) if not index.has_read(path)]
         self._read: dict[str, None] = {}
         """Files of which something was read, and not all is known to be given."""
-        self._current: list[str] = ["", ""]
+        self._unseen: deque[tuple[Sequence[Record], SpooledLine]] = deque()
+        self._current: list[object] = [None, None]
         """The file that is replayed, and the one that is written to: there is more of them to come."""
         self._swept_at = time.monotonic() - _SWEEP_EVERY
         self.earlier_bytes = sum(path.stat().st_size for path in self._earlier)
@@ -105,26 +111,40 @@ class FinishedRollouts:
 
     def keep_open(self, rollout_ids: Iterable[str]) -> None:
         """Let no grace end rollouts that are known to run."""
+        self._see()
         now = time.monotonic()
         with self._lock:
             for rollout_id in rollout_ids:
                 self._arriving.keep_open(rollout_id, now)
 
     def add(self, lines: Sequence[tuple[Sequence[Record], SpooledLine]]) -> None:
-        """Add records that were written now, each with the spooled line that holds it."""
-        self._current[1] = str(lines[-1][1].file)
-        self._add(lines)
+        """Add records that were written now, each with the spooled line that holds it.
 
-    def _add(self, lines: Iterable[tuple[Sequence[Record], SpooledLine]]) -> None:
-        now = time.monotonic()
+        A gateway's call ends no rollout, and its agent waits for what comes behind this: it may be looked at later.
+        """
+        self._current[1] = lines[-1][1].file
+        self._unseen += lines
+        may_wait = len(self._unseen) < _MAX_UNSEEN and all(
+            line.size < _SHORT_LINE and isinstance(record, Span) and record.scope.name == GATEWAY_SCOPE
+            for records, line in lines
+            for record in records
+        )
+        if not may_wait:
+            self._see()
+
+    def _see(self) -> None:
+        """Look at what was added."""
         with self._lock:
-            for records, line in lines:
-                self._arriving.add(records, line, now)
-                self.read_bytes += line.size
-                self._read[str(line.file)] = None
+            while self._unseen:
+                self._look_at(*self._unseen.popleft(), time.monotonic())
             has_news = self._arriving.has_ended
         if has_news:  # a grace ends without news
             self._news.set()
+
+    def _look_at(self, records: Sequence[Record], line: SpooledLine, now: float) -> None:
+        self._arriving.add(records, line, now)
+        self.read_bytes += line.size
+        self._read[str(line.file)] = None
 
     def kept(self, finished: Finished) -> bytes | None:
         """Return the trajectory of a rollout as `encode_trajectory` gives it, if it is at hand."""
@@ -142,17 +162,19 @@ class FinishedRollouts:
         for thread in self._threads:
             thread.join()
         self._assembler.close()
-        self._current[1] = ""
+        self._see()
+        self._current[1] = None
         with suppress(OSError):  # then the next receiver reads these files once more
             self._note_read()
 
     def _replay(self) -> None:
         """Read the files of earlier runs in which something may have been open, the newest first."""
         for path in reversed(self._earlier):
-            self._current[0] = str(path)
+            self._current[0] = path
             try:
                 for text, line in lines_of(path):
-                    self._add([(self._records(text, line), line)])
+                    self._unseen.append((self._records(text, line), line))
+                    self._see()
                     while self.open > _MAX_OPEN and not self._closing:
                         time.sleep(_LOOK_EVERY)
                     if self._closing:
@@ -160,7 +182,7 @@ class FinishedRollouts:
             except OSError as error:
                 logger.warning("art-otel: %s cannot be read, so its rollouts are not delivered: %s", path, error)
                 self._read.pop(str(path), None)
-        self._current[0] = ""
+        self._current[0] = None
         self._swept_at -= _SWEEP_EVERY
         self._news.set()
 
@@ -172,7 +194,8 @@ class FinishedRollouts:
             is_last = self._closing
             try:
                 for text, line in lines.take():
-                    self._add([(self._records(text, line), line)])
+                    self._unseen.append((self._records(text, line), line))
+                    self._see()
             except OSError as error:
                 logger.warning("art-otel: %s cannot be read: %s", folder, error)
                 time.sleep(_LOOK_EVERY)
@@ -196,6 +219,7 @@ class FinishedRollouts:
             self._news.wait(_LOOK_EVERY)
             self._news.clear()
             try:
+                self._see()
                 while not self._closing and self._give():
                     pass
                 self._sweep()
@@ -265,7 +289,11 @@ class FinishedRollouts:
     def _note_read(self) -> None:
         written_by_others = self._written_by_others()
         with self._lock:
-            in_use = {*self._current, *written_by_others, *(str(line.file) for line in self._arriving.open_lines)}
+            in_use = {
+                *map(str, self._current),
+                *written_by_others,
+                *(str(line.file) for line in self._arriving.open_lines),
+            }
             given = self._read.keys() - in_use
             self._read = dict.fromkeys(in_use & self._read.keys())
         self._index.note_read(map(Path, given))

@@ -405,7 +405,10 @@ def _marks(files: Iterable[Path]) -> Mark:
 
 
 def _is_ours(file: Path) -> bool:
-    from art_otel.store.read import open_parquet  # noqa: PLC0415 # runs only
+    # pyarrow ships no types.
+    from art_otel.store.read import (  # noqa: PLC0415 # runs only
+        open_parquet,  # pyright: ignore[reportUnknownVariableType]
+    )
 
     try:
         with open_parquet(str(file)):

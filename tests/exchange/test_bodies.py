@@ -11,7 +11,7 @@ from art_otel.exchange import api_dialects
 from art_otel.exchange import exchange as exchanges
 from art_otel.exchange.exchange import Exchange
 from art_otel.model_gateway.addresses import RequestAddress
-from art_otel.model_gateway.call_spans import call_span, gateway_resource
+from art_otel.model_gateway.rollouts import call_span, gateway_resource
 from art_otel.scrubbing import RecordScrubber, Scrubber
 from art_otel.spans import Span
 from art_otel.spans.scrub import scrub_span

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from art_otel.model_gateway.connections import BrokenOffError, Connections, UnreachableError
+from art_otel.model_gateway.upstreams import BrokenOffError, Connections, UnreachableError
 
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 

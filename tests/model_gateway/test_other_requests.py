@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from art_otel.data.cures import cure_of
-from art_otel.model_gateway.other_requests import may_sample, pattern_of, plain
+from art_otel.model_gateway.addresses import read_target
+from art_otel.model_gateway.other_requests import may_sample, pattern_of
 from tests.dumps import chat_span, make_span, request_of
 from tests.model_gateway.gateways import MODEL, gateway, recorded, user
 from tests.receiver.otlp import JSON, as_body
@@ -125,7 +126,7 @@ def test_a_slash_too_many_changes_no_dialect(tmp_path, agreeing):
     for trajectory in trajectories:
         assert trajectory.complete, trajectory.incomplete_reasons
         assert [turn.message.content for turn in trajectory.turns] == ["yes"]
-    assert plain("/") == ""
+    assert read_target("/", "").plain == ""
 
 
 def test_an_agent_that_records_such_a_call_itself_has_it_whole(tmp_path, agreeing):

@@ -20,7 +20,7 @@ from opentelemetry import trace
 import art_otel
 from art_otel import attributes as names
 from art_otel.calls import InferenceCall
-from art_otel.model_gateway.addresses import read_target
+from art_otel.model_gateway.addresses import RequestTarget, read_target
 from art_otel.model_gateway.upstreams import Upstreams
 from art_otel.tracing.openai import install
 from art_otel.trajectories.lineage import recorded_call
@@ -210,7 +210,8 @@ def test_rollouts_are_shared_out_between_idle_servers_and_stay():
 
 
 def test_the_query_of_a_request_is_the_server_s():
-    assert read_target("/rollout/r/v1/files", "after=a/b&name") == ("/v1/files", "after=a/b&name", "r", {}, None)
+    target = read_target("/rollout/r/v1/files", "after=a/b&name")
+    assert target == RequestTarget("/v1/files", "after=a/b&name", plain="/v1/files", rollout_id="r")
 
 
 def test_a_rollout_ends_as_it_is_told_and_a_trainer_gets_it(tmp_path, address):

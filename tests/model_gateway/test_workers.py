@@ -6,6 +6,7 @@ import random
 import re
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -210,15 +211,19 @@ def test_all_end_together_and_what_runs_is_told(tmp_path, address, how):
 
 
 @pytest.mark.long
-def test_workers_end_with_a_parent_that_is_killed(tmp_path, address):
-    running = Running(tmp_path, address, "--workers", "2")
-    running.start()
-    workers = workers_of(running)
-    running.kill()
-    ends = time.monotonic() + 20
-    while any(Path(f"/proc/{worker}").exists() for worker in workers):
-        assert time.monotonic() < ends
-        time.sleep(0.1)
+def test_workers_end_with_a_parent_that_is_killed_and_leave_nothing(tmp_path, address, monkeypatch):
+    with tempfile.TemporaryDirectory() as scratch:  # short, as the path of a socket has to be
+        monkeypatch.setenv("TMPDIR", scratch)
+        running = Running(tmp_path, address, "--workers", "2")
+        running.start()
+        workers = workers_of(running)
+        assert any(Path(scratch).iterdir())
+        running.kill()
+        ends = time.monotonic() + 20
+        while any(Path(f"/proc/{worker}").exists() for worker in workers):
+            assert time.monotonic() < ends
+            time.sleep(0.1)
+        assert not [*Path(scratch).iterdir()]
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ from art_otel.exchange.api_dialects import dialect_of
 from art_otel.exchange.exchange import Exchange
 from art_otel.exchange.token_requests import TokenRequests
 from art_otel.model_gateway.addresses import RequestAddress
-from art_otel.model_gateway.call_spans import call_span, gateway_resource
+from art_otel.model_gateway.rollouts import call_span, gateway_resource
 from tests.gaps import kinds
 from tests.model_servers.record import FOLDER
 

@@ -298,7 +298,7 @@ def test_a_timeout_in_the_work_with_a_body_is_no_slow_body():
 
     async def work() -> None:
         request = Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
-        async with Bodies(BodyLimits()).read(request):
+        async with Bodies(BodyLimits()).read(request.scope, request.receive):
             raise TimeoutError
 
     with pytest.raises(TimeoutError):

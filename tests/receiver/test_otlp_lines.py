@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from msgspec.msgpack import encode
 
 from art_otel.live.assembly import read_records
-from art_otel.receiver.otlp_lines import encode_lines
+from art_otel.receiver.ingest import encode_lines
 from art_otel.spans import Event, Link, LogRecord, Resource, Scope, Span
 from art_otel.testing import TEXT
 
