@@ -166,7 +166,7 @@ _CURES: Final = {
         "the server stopped sampling before the policy did, for example to update the weights",
         "Pause the server so that it waits for running requests (vLLM: mode=wait or keep), or sample again.",
     ),
-    "ids uncertain": Cure(
+    "ids doubtful": Cure(
         "the server listed fewer or more token ids than it counted, so they were left out",
         "Sample with a server that lists all ids, as vLLM does.",
     ),

@@ -18,7 +18,7 @@ A completion has a verdict for its ids and one for its text, because a loss is c
 (`wholeness.verdicts_on` decides both, `Turn.tokens_untrained` and `Turn.text_untrained` hold them):
 
     the agent runs one of two tool calls          text: content uncertain     ids, as the server gave them: trained
-    the server lists 30 ids and counts 32         text: trained               ids: uncertain
+    the server lists 30 ids and counts 32         text: trained               ids: doubtful
 
 Only `closed_streams="train"` of batches lifts a verdict, `stream broke`. What is missing of a whole trajectory is
 counted in `incomplete_reasons` (`wholeness.find_incomplete`): batches leave it out, unless `allow_incomplete` names its
@@ -62,14 +62,14 @@ Status: TypeAlias = Literal["ok", "error", "cancelled", "unfinished"]
 """How a rollout went, as its own span says. `unfinished`: that span never ended, or is not in the sources."""
 
 TokensUntrained: TypeAlias = Literal[
-    "failed", "aborted", "scrubbed", "ids uncertain", "contradicting recordings", "stream broke"
+    "failed", "aborted", "scrubbed", "ids doubtful", "contradicting recordings", "stream broke"
 ]
 """Why the token ids of a completion must not be trained.
 
 - `failed`: its call ended in an error.
 - `aborted`: the server stopped sampling before the policy did, as vLLM does for an update of the weights.
 - `scrubbed`: a secret was found in what its call was asked or answered.
-- `ids uncertain`: the server listed fewer or more ids than it counted.
+- `ids doubtful`: the server listed fewer or more ids than it counted.
 - `contradicting recordings`: two recordings of its call contradict each other.
 - `stream broke`: its stream ended without a finish reason, so the completion may be cut. It comes last, because an
   option may lift it where the app closed the stream.
@@ -78,7 +78,7 @@ TokensUntrained: TypeAlias = Literal[
 TextUntrained: TypeAlias = Literal[
     "failed", "aborted", "stream broke", "scrubbed", "content uncertain", "contradicting recordings"
 ]
-"""Why the text of a completion must not be trained: the reasons of `TokensUntrained`, but for `ids uncertain`.
+"""Why the text of a completion must not be trained: the reasons of `TokensUntrained`, but for `ids doubtful`.
 
 - `content uncertain`: a gap shows that what it was sampled from, or what it says, may not be what was recorded.
 """

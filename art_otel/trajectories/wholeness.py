@@ -6,7 +6,7 @@ stands what follows (`REASONS`):
 
     gap                                  ids (`verdicts_on`)   text                   the trajectory (`find_incomplete`)
     a text of the prompt was masked      trained               content uncertain      content masked
-    30 ids are listed, 32 were counted   ids uncertain         trained                token ids missing
+    30 ids are listed, 32 were counted   ids doubtful          trained                token ids missing
     a mask in the definitions of tools   trained               trained                content masked
 
 Ids are doubted by ids, text by text: no text vetoes ids that the server gave, however it looks. `find_incomplete` adds
@@ -173,7 +173,7 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
             " train the text.",
         ),
         concern="tokens",
-        tokens="ids uncertain",  # and the text where the gap is of the answer: only the ids said what that is
+        tokens="ids doubtful",  # and the text where the gap is of the answer: only the ids said what that is
     ),
     "aborted": Consequence(tokens="aborted", text="aborted"),
     "scrubbed": Consequence(tokens="scrubbed", text="scrubbed"),

@@ -499,7 +499,7 @@ def test_ids_that_are_fewer_than_the_server_counted_are_left_out(tmp_path, more)
     assert kinds(call) == ("miscounted",)
     assert trajectory.incomplete_reasons == {"token ids missing": 1}
     verdicts = [(turn.tokens_untrained, turn.text_untrained) for turn in trajectory.turns]
-    assert verdicts == [("ids uncertain", None)]
+    assert verdicts == [("ids doubtful", None)]
 
 
 @pytest.mark.long

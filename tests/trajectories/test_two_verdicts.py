@@ -157,9 +157,9 @@ DOUBTFUL = {
     "aborted": ({"finish": "abort"}, ()),
     "scrubbed": ({"scrubbed": True}, LOGS),
     # Who counted the tokens is another recorder than who listed them: its count may be an estimate.
-    "ids uncertain": ({"counted": 7}, (*LOGS, "Agent Lightning")),
+    "ids doubtful": ({"counted": 7}, (*LOGS, "Agent Lightning")),
 }
-"""What makes ids uncertain by the verdict, and the recorders that cannot tell it."""
+"""What makes ids doubtful by the verdict, and the recorders that cannot tell it."""
 
 
 @pytest.mark.parametrize("recorder", RECORDERS)
@@ -170,7 +170,7 @@ def test_doubtful_ids_are_not_trained(tmp_path, recorder):
     found = recorded(tmp_path, recorder, rollouts)
     assert {one.turns[0].tokens_untrained: one.rollout_id for one in found.values()} == {one: one for one in rollouts}
     assert trained_ids(found, allow_incomplete=True, status=None) == {}
-    assert set(trained_texts(found)) <= {"ids uncertain"}
+    assert set(trained_texts(found)) <= {"ids doubtful"}
 
 
 WITH_BODIES = ("gateway", "OpenInference", "LiteLLM", "MLflow", "LangSmith")

@@ -20,7 +20,7 @@ def mixed(folder: Path) -> Path:
         *(several(f"several-{number}", group_id="g", **rewarded(float(number))) for number in range(SAMPLED)),
         alone("alone", group_id="g", **rewarded(1.0)),
         ended("aborted", tokens_untrained="aborted", text_untrained="aborted"),
-        ended("doubtful ids", tokens_untrained="ids uncertain"),
+        ended("doubtful ids", tokens_untrained="ids doubtful"),
         ended("doubtful text", text_untrained="content uncertain"),
     ]
     write_trajectories(made, folder)

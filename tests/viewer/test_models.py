@@ -77,7 +77,7 @@ def test_every_other_page_is_as_it_is(client):
         ({"models": "*, !judge*"}, {"models": ["*", "!judge*"]}, {"another model": 3}),
         ({"models": "*", "agents": "!critic"}, {"models": "*", "agents": ["!critic"]}, {"another agent": 3}),
         ({"models": "*", "length": "mask"}, {"models": "*", "length": "mask"}, {"cut at max_tokens": 3}),
-        ({"models": "*"}, {"models": "*"}, {"marked untrained": 3, "aborted": 1, "ids uncertain": 1}),
+        ({"models": "*"}, {"models": "*"}, {"marked untrained": 3, "aborted": 1, "ids doubtful": 1}),
     ],
 )
 def test_a_choice_is_applied_and_what_it_leaves_out_is_said(client, data, texts, options, completions):

@@ -57,7 +57,7 @@ def test_a_model_is_chosen_and_each_reason_says_what_helps(visit):
     visit.page.wait_for_selector("#option-models")
     assert visit.page.locator("#option-models").input_value() == "policy"
     found = reasons(visit)
-    assert {"another model", "marked untrained", "aborted", "ids uncertain"} <= found.keys()
+    assert {"another model", "marked untrained", "aborted", "ids doubtful"} <= found.keys()
     assert all(found.values())
     choose(visit, models="!judge*", agents="!critic", length="mask")
     visit.until("location.hash.includes('models%3D%2521judge*%26agents%3D%2521critic%26length%3Dmask')")
