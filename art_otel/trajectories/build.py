@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from art_otel.attributes import EXTRA, POLICY_VERSION, PROMPT, ROLLOUT_JOINED_ID
-from art_otel.calls import CallRecord, ToolSet
+from art_otel.calls import CallRecord, InferenceCall, ToolSet
 from art_otel.conventions import (
     NameFamilies,
     Role,
@@ -119,19 +119,10 @@ def build_trajectories(
 
     trajectories: list[Trajectory] = []
     for rollout in assignment.rollouts:
-        # What was given to the rollout afterwards stands on its own span, as if it had been recorded there.
-        root, facts = rollout.root, attribution.facts_of(rollout)
-        if root is not None and facts:
-            root = msgspec.structs.replace(root, attributes={**root.attributes, **facts})
-        of_rollout = None if root is None else text_setting(root, POLICY_VERSION)
-        calls = recorded[rollout].calls
-        if of_rollout is not None:  # of the calls that do not say their own
-            calls = [
-                call if call.policy_version is not None else msgspec.structs.replace(call, policy_version=of_rollout)
-                for call in calls
-            ]
+        root = _with_facts(rollout.root, attribution.facts_of(rollout))
+        version = None if root is None else text_setting(root, POLICY_VERSION)
         # The calls in causal order, with what is not whole in them, and the two trees of their prompts and answers.
-        lineage = build_lineage(calls)
+        lineage = build_lineage(_with_version(recorded[rollout].calls, version))
         incomplete_reasons = find_incomplete(
             rollout,
             lineage.recorded,
@@ -143,33 +134,21 @@ def build_trajectories(
             # A span that lost a value is counted as that.
             bad_rewards=sum(key not in losses.values for key in attribution.bad_in.get(rollout, ())),
         )
-        metadata = {} if root is None else read_metadata(root)
-        outcomes = Counter(
-            f"prompts_{outcome}" for call in lineage.calls if (outcome := call.extra.get(_PROMPT)) in _OUTCOMES
-        )
-        if outcomes:  # how many prompts of exact tokens a gateway spliced, and so on
-            metadata = dict(sorted({**outcomes, **metadata}.items()))
-        added = tuple(recorded_messages(root)) if root is not None and root.events else ()
-        turns = turns_by_completion(lineage.calls) if added else {}
         tools = [span for span in rollout.spans if roles[span.key] == "tool"]
         trajectories.append(
             Trajectory(
                 rollout_id=rollout.rollout_id,
                 trace_id=(root or min(rollout.spans, key=tree.order)).trace_id,
                 **rollout_fields(root),
-                policy_version=_first_and_last_version(lineage.calls, of_rollout),
+                policy_version=_first_and_last_version(lineage.calls, version),
                 parent_rollout_id=rollout.parent_rollout_id,
                 incomplete_reasons=incomplete_reasons,
                 rewards=attribution.of(rollout),
-                metadata=metadata,
+                metadata=_metadata(root, lineage.calls),
                 tools=_tool_definitions(lineage.calls),
                 calls=lineage.calls,
                 tool_calls=find_tool_executions(tools, lineage.calls, tree),
-                added_messages=tuple(
-                    AddedMessage(turn=turn, message=one.message)
-                    for one in added
-                    if (turn := turns.get((one.completion_id, one.choice))) is not None
-                ),
+                added_messages=_added_messages(root, lineage.calls),
             )
         )
 
@@ -254,6 +233,38 @@ def _find_roles(tree: SpanTree, families: Mapping[SpanKey, NameFamilies]) -> dic
                 roles[above] = "other"
             above = tree.parents.get(above)
     return roles
+
+
+def _with_facts(root: Span | None, facts: Mapping[str, Value]) -> Span | None:
+    """The rollout's own span with what was given to the rollout afterwards, as if it had been recorded there."""
+    if root is None or not facts:
+        return root
+    return msgspec.structs.replace(root, attributes={**root.attributes, **facts})
+
+
+def _with_version(calls: Sequence[InferenceCall], version: str | None) -> Sequence[InferenceCall]:
+    """The calls, with the rollout's policy version where they do not say their own."""
+    if version is None:
+        return calls
+    replace = msgspec.structs.replace
+    return [call if call.policy_version is not None else replace(call, policy_version=version) for call in calls]
+
+
+def _metadata(root: Span | None, calls: Sequence[Call]) -> Mapping[str, Value]:
+    """The metadata of the rollout's own span, and how many prompts of exact tokens a gateway spliced, and so on."""
+    metadata = {} if root is None else read_metadata(root)
+    outcomes = Counter(f"prompts_{outcome}" for call in calls if (outcome := call.extra.get(_PROMPT)) in _OUTCOMES)
+    return dict(sorted({**outcomes, **metadata}.items())) if outcomes else metadata
+
+
+def _added_messages(root: Span | None, calls: Sequence[Call]) -> tuple[AddedMessage, ...]:
+    """The messages that the app put behind completions of these calls."""
+    if root is None or not root.events:
+        return ()
+    added = tuple(recorded_messages(root))
+    turns = turns_by_completion(calls) if added else {}
+    of_turns = ((turns.get((one.completion_id, one.choice)), one.message) for one in added)
+    return tuple(AddedMessage(turn=turn, message=message) for turn, message in of_turns if turn is not None)
 
 
 def _first_and_last_version(calls: Sequence[Call], of_rollout: str | None) -> PolicyVersions | None:
