@@ -74,7 +74,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda chosen: "-".join(chosen) or "defaults")
 def test_a_plan_that_is_found_is_the_one_that_was_made(dataset: Path, options):
     for path in plans_in(dataset):
         path.unlink()
