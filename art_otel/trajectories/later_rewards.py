@@ -31,6 +31,7 @@ class GatheredCall(NamedTuple):
     """What tells a call of such a trajectory from others, and the step around it."""
 
     rollout_id: str
+    attempt: int | None
     trace_id: str
     span_id: str
     step: int | None
@@ -52,11 +53,16 @@ def note_gathered(trajectory: Trajectory) -> None:
     rollout = GatheredRollout(trajectory.rollout_id, trajectory.attempt, trajectory.trace_id)
     with _lock:
         _add(_rollouts.setdefault(rollout.rollout_id, set()), rollout)
+        noted: set[GatheredCall] = set()
         for call in trajectory.calls:
             if call.response_id is not None:
-                gathered = GatheredCall(rollout.rollout_id, call.trace_id, call.span_id, call.step)
+                gathered = GatheredCall(rollout.rollout_id, rollout.attempt, call.trace_id, call.span_id, call.step)
+                noted.add(gathered)
                 for owner in (None, rollout.rollout_id):
-                    _add(_calls.setdefault((owner, call.response_id), set()), gathered)
+                    same_id = _calls.setdefault((owner, call.response_id), set())
+                    # A revision may know the call by another span or step; what an earlier one said of it goes.
+                    same_id -= {one for one in same_id - noted if one[:3] == gathered[:3]}
+                    _add(same_id, gathered)
         for kept in (_rollouts, _calls):
             while len(kept) > _MOST:
                 kept.popitem(last=False)
