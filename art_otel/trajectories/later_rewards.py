@@ -5,8 +5,8 @@ written: `art_otel.batches` and all others that take trajectories in memory see 
 
 A reward may also name a rollout or a response by its id. It reaches the one that this process gathered or got.
 
-Memory: the rewards of the last `_MOST` traces, and as many ids of rollouts and of responses. Older ones are in the
-recording alone, as any reward given later.
+Memory: the rewards of the last `_MOST` traces, and the last `_MOST_IDS` ids of rollouts and of responses. Older ones
+are in the recording alone, as any reward given later.
 """
 
 from collections import OrderedDict
@@ -40,6 +40,7 @@ class GatheredCall(NamedTuple):
 _GatheredT = TypeVar("_GatheredT", GatheredRollout, GatheredCall)
 
 _MOST: Final = 65_536
+_MOST_IDS: Final = 16_384
 _rollouts: Final[OrderedDict[str, set[GatheredRollout]]] = OrderedDict()
 """By rollout id."""
 _calls: Final[OrderedDict[tuple[str | None, str], set[GatheredCall]]] = OrderedDict()
@@ -64,7 +65,7 @@ def note_gathered(trajectory: Trajectory) -> None:
                     same_id -= {one for one in same_id - noted if one[:3] == gathered[:3]}
                     _add(same_id, gathered)
         for kept in (_rollouts, _calls):
-            while len(kept) > _MOST:
+            while len(kept) > _MOST_IDS:
                 kept.popitem(last=False)
 
 
