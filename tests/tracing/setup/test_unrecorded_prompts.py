@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.conversions import convert_files
 from tests.tracing.setup.programs import asking, run_code
 
 pytestmark = pytest.mark.long
@@ -49,11 +50,13 @@ def test_ids_are_written_where_the_prompt_is_clean(tmp_path, server, asked, sett
 @pytest.mark.parametrize("mode", ["on", pytest.param("mark", marks=pytest.mark.program)])
 def test_a_secret_across_the_chunks_of_a_stream_is_not_spelled_by_ids(tmp_path, server, mode, instrumentor, name):
     asked = f"model='m', messages=[{{'role': 'user', 'content': 'Hi #say={KEY}'}}], stream=True"
-    code = f"import art_otel\nfrom openai import OpenAI\nfor _ in OpenAI().chat.completions.create({asked}): pass"
+    code = "import art_otel\nfrom openai import OpenAI\n@art_otel.rollout\ndef agent():\n"
+    code += f"    for _ in OpenAI().chat.completions.create({asked}): pass\nagent()"
     chosen = {"ART_OTEL_SCRUB": mode, "ART_OTEL_INSTRUMENTOR": instrumentor}
     found = run_code(tmp_path, code, **ON, **asking(server), **chosen)
     (span,) = [span for span in found.spans if span["name"] == name and "endTimeUnixNano" in span]
-    names = {pair["key"] for pair in span["attributes"]}
-    assert "art.scrubbed.content" in names
-    assert ("art.tokens.completion.0" in names) == (mode == "mark")
+    assert "art.scrubbed.content" in {pair["key"] for pair in span["attributes"]}
+    ((trajectory,), _) = convert_files(tmp_path / "out", tmp_path / ".art" / "spool")
+    (choice,) = trajectory.calls[0].choices
+    assert (choice.token_ids is not None) == (mode == "mark")
     assert (KEY in str(found.spans)) == (mode == "mark")
