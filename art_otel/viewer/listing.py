@@ -1,7 +1,7 @@
 """Listing: the rollouts that a filter leaves, in an order, a page at a time; which comes before and after one.
 
-Invariant: filters are joined by "and"; rows without a value come last in every order, and rows of equal values stand in
-the order of the data. Without an order the newest come first.
+Invariant: filters are joined by "and"; rows without a value come last in every order. Of equals the lowest advantage
+comes first, then the latest step, then the newest. Without an order the newest come first.
 """
 
 # pyarrow ships no types.
@@ -29,6 +29,9 @@ MOST_ROWS: Final = 200
 _SORTS: Final = {"reward": "reward", "started": "started_at", "rollout": "rollout_id", "step": "shown_training_step"}
 PLACE: Final = ("at", "focus")
 """What else the address of the page's list holds: how far it is scrolled."""
+FLAT: Final = ("failed", "solved", "equal", "alone", "mean")
+"""Why an advantage is 0: all rewards of the group are equal, the lowest, the highest or between; or it is alone; or its
+reward is the mean."""
 _COMPUTED: Final = ("task", "turns", "tokens", "advantage")
 
 
@@ -174,8 +177,23 @@ def _training(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.bool_]
             return judgement.flat > 0
         case "no":
             return judgement.trained == 0
+        case what if what in FLAT:
+            return flat_kinds(snapshot, judgement) == FLAT.index(what)
         case what:
-            raise UsageError(f"trains={what!r:.50}: use gradient, flat or no")
+            raise UsageError(f"trains={what!r:.50}: use gradient, flat, {', '.join(FLAT)} or no")
+
+
+def flat_kinds(snapshot: Snapshot, judgement: Judgement) -> NDArray[np.int64]:
+    """Why trained tokens of each row have advantage 0, as a position in FLAT; -1 where none has. Shape: (rows,)."""
+    groups, rewards = snapshot.outlines.groups_of_rows[0], snapshot.outlines.rewards
+    known = np.flatnonzero(np.isfinite(rewards) & (groups >= 0) & ~judgement.refused)
+    count = int(groups.max(initial=-1)) + 2  # the last is of rows without a group
+    low, high, sizes = np.full(count, np.inf), np.full(count, -np.inf), np.bincount(groups[known], minlength=count)
+    np.minimum.at(low, groups[known], rewards[known])
+    np.maximum.at(high, groups[known], rewards[known])
+    lowest, highest = rewards[known].min(initial=0), rewards[known].max(initial=-np.inf)
+    kinds = np.select([sizes < 2, low < high, low == lowest, high == highest], [3, 4, 0, 1], 2)
+    return np.where(judgement.flat > 0, kinds[groups], -1)
 
 
 _FILTERS: Final[Mapping[str, Callable[[Snapshot, Mapping[str, str]], NDArray[np.bool_]]]] = {
@@ -209,16 +227,20 @@ def _order(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.int64]:
         raise UsageError(f"order={order!r:.50}: use asc or desc")
     if not sort:
         return snapshot.outlines.newest if order == "asc" else snapshot.outlines.newest[::-1]
-    if (sort, order) in snapshot.orders:
-        return snapshot.orders[sort, order]
+    options, key = asked_options(query), (f"{sort} {order}", query.get("plan") or "")
+    judgement = snapshot.judging.done() if options is None else snapshot.judging.wait(options)
+    if key in snapshot.orders:
+        return snapshot.orders[key]
     encoded = _sort_values(snapshot, sort, query).dictionary_encode()
     direction = "descending" if order == "desc" else "ascending"
     places = pc.array_sort_indices(encoded.dictionary, order=direction).to_numpy()
     ranks = np.append(np.argsort(places), len(places))
     codes = pc.fill_null(encoded.indices, len(places)).to_numpy(zero_copy_only=False)
-    result = np.argsort(ranks[codes], kind="stable").astype(np.int64)
-    if sort not in ("tokens", "advantage"):  # these depend on the options
-        snapshot.orders[sort, order] = result
+    steps = snapshot.outlines.column("shown_training_step").to_numpy(zero_copy_only=False).astype(np.float64)
+    age = np.argsort(snapshot.outlines.newest)
+    result = np.lexsort((age, -steps, age if judgement is None else judgement.advantage, ranks[codes])).astype(np.int64)
+    if judgement is not None:
+        snapshot.orders[key] = result
     return result
 
 

@@ -60,11 +60,17 @@ def say(snapshot: Snapshot, where: str) -> dict[str, Any]:
         "trains": trains
         and {
             **{name: trains[name] for name in ("sampled", "gradient", "flat", "uncounted", "rollouts", "trained")},
-            "untrained": [
-                {**{name: part[name] for name in ("reason", "tokens", "helps")}, "rollouts": part["count"]}
-                | {"address": address(why=part["reason"])}
-                for part in trains["parts"]
-            ],
+            **{
+                title: [
+                    {name: part[name] for name in ("reason", "tokens", "helps", "rollouts")}
+                    | {"address": address(**{query: part[of]})}
+                    for part in trains[parts]
+                ]
+                for title, parts, query, of in (
+                    ("advantage_0", "flats", "trains", "kind"),
+                    ("untrained", "parts", "why", "reason"),
+                )
+            },
             "without_a_choice": trains["unchosen"],
         },
         "wrong": {
@@ -103,7 +109,7 @@ def as_text(said: Mapping[str, Any]) -> str:
     tasks = said["tasks"]
     lines.append(
         f"Which tasks fail?   {tasks['never']} never solved, {tasks['forgotten']} forgotten,"
-        f" {tasks['failing']} not learned of {tasks['total']}"
+        f" {tasks['failing']} mostly failing of {tasks['total']}"
     )
     lines += [_line(f"{one['kind']}: {one['task']}", one["address"]) for one in tasks["named"][:_MOST_TASKS]]
     if len(tasks["named"]) > _MOST_TASKS:
@@ -113,7 +119,7 @@ def as_text(said: Mapping[str, Any]) -> str:
         lines.append(f"What trains?        {share}; {_share(trains['flat'], trains['sampled'])} have advantage 0")
         lines += [
             _line(f"{one['reason']}: {_rollouts(one['rollouts'])}. {one['helps']}", one["address"])
-            for one in trains["untrained"]
+            for one in (*trains["advantage_0"], *trains["untrained"])
         ]
         if trains["without_a_choice"]:
             named = ", ".join(
@@ -121,7 +127,7 @@ def as_text(said: Mapping[str, Any]) -> str:
             )
             lines.append(_line(f"trained without a choice of {trains['without_a_choice'][0]['kind']}: {named} tokens"))
     wrong = said["wrong"]
-    counts = {"errors": wrong["error"], "with a failed call": wrong["failed"], "cut": wrong["cut"]}
+    counts = {"ended in an error": wrong["error"], "cut": wrong["cut"], "with a call that failed": wrong["failed"]}
     counts["incomplete"] = wrong["incomplete"]
     named = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing"
     lines.append(f"What goes wrong?    {named}")

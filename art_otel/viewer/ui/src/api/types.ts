@@ -32,15 +32,23 @@ export interface Series {
   rollouts: number[];
   rewarded: number[];
   reward: (number | null)[];
+  /** Over a tenth of the columns; its ends are the numbers of the answer. */
+  smooth: (number | null)[];
   /** The share of groups with a token that teaches something. */
   gradient: (number | null)[] | null;
 }
 
 export interface Task {
   name: string;
-  kind: "never" | "forgotten" | "failing" | "learning" | "solved";
+  kind: "never" | "forgotten" | "failing" | "partly" | "learning" | "solved";
   /** Column, mean reward, rollouts, whether nothing of it teaches, and its group where it is one. */
   cells: [number, number, number, boolean, string | null][];
+}
+
+/** `count` rollouts have tokens of it; each rollout is in the `rollouts` of one part. */
+export interface TrainsPart extends Reason {
+  tokens: number;
+  rollouts: number;
 }
 
 export interface Trains {
@@ -52,8 +60,10 @@ export interface Trains {
   rollouts: number;
   trained: number;
   gradientRollouts: number;
-  flatRollouts: number;
-  parts: (Reason & { tokens: number })[];
+  gradientCut: number;
+  gradientErrors: number;
+  flats: (TrainsPart & { kind: string })[];
+  parts: TrainsPart[];
   /** Models or agents that are trained though nobody chose among them. */
   unchosen: { kind: "models" | "agents"; name: string | null; tokens: number }[];
 }
@@ -64,14 +74,15 @@ export interface Run extends Answer {
   running: number;
   judged: boolean;
   problem: string | null;
-  axis: { kind: "step" | "version" | "source"; labels: string[]; queries: Choice[] };
+  axis: { kind: "step" | "version" | "source"; labels: string[]; queries: Choice[]; steps: number; size: number };
   series: Series[];
   learned: {
     source: string | null;
     split: string;
     first: number | null;
     last: number | null;
-    columns: number;
+    /** Of so many steps each mean is. */
+    over: number;
     queries: (Choice | null)[];
   }[];
   tasks: { total: number; counts: Record<Task["kind"], number>; shown: Task[] };
@@ -168,10 +179,10 @@ export interface Group extends Answer {
   parts: number | null;
   advantage: {
     name: string;
-    rewards: (number | null)[];
-    baseline: number | null;
-    std: number | null;
     advantages: (number | null)[];
+    formulas: string[];
+    /** Rollouts that count in the mean, but are not trained. */
+    counted: number;
     says: string[];
   } | null;
   why: string | null;

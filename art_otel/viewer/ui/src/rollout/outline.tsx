@@ -59,7 +59,7 @@ export function rowsOf(
               name: names[index]?.name ?? "a tool",
               to: { t: entry.turn, tool: index },
               kind: "tool",
-              wrong: tool.execution?.error ?? null,
+              wrong: tool.failed,
               quiet,
             },
             ...rowsOf(rollout, tool.blocks, depth + 2, quiet, names[index]?.name ?? "a tool"),
@@ -72,7 +72,7 @@ export function rowsOf(
         const { startMs = 0, endMs = null, promptTokens: context = null } = call ?? {};
         const error = call?.error ?? null;
         const [name, kind] =
-          error === null ? ["no answer recorded", "turn" as const] : ["failed call", "failed" as const];
+          error === null ? ["no answer recorded", "turn" as const] : ["a call failed", "failed" as const];
         return [{ depth, name, to: { f: entry.call }, kind, startMs, endMs, context, wrong: error, quiet }];
       }
       case "compaction":
@@ -116,6 +116,9 @@ export function Outline({
         <summary>
           {counted(rollout.turns.length, "turn")} · {duration(whole)}
         </summary>
+        <p class="quiet">
+          lines: <span class="key line took" /> time, <span class="key line context" /> size of the prompt
+        </p>
         <ol>
           {rows.map((row) => (
             <OutlineRow

@@ -75,6 +75,8 @@ export interface Call {
 export interface Tool {
   result: number | null;
   execution: { name: string | null; result: string | null; error: string | null; durationMs: number | null } | null;
+  /** The error of its span, or with which words its result says that it failed. */
+  failed: string | null;
   blocks: AgentEntry[];
 }
 
@@ -119,8 +121,11 @@ export interface Rollout extends Answer {
   next: string | null;
   groupPrevious: string | null;
   groupNext: string | null;
-  baseline: number | null;
   advantage: number | null;
+  /** How it came about; null where a group alone does not tell it. */
+  formula: string | null;
+  /** In so many other rollouts. */
+  sameError: number;
   error: string | null;
   rewards: Reward[];
   metrics: Record<string, unknown>;

@@ -4,25 +4,24 @@ import { count, counted, decimal } from "../format";
 import { hashOf } from "../route";
 import { visible } from "../text/visible";
 import { runHash } from "./filters";
-import { columnsOf, useWidth } from "./use_width";
+import { AxisLabels, columnsOf, unitOf, useWidth } from "./axis";
 
-const KINDS: Record<Task["kind"], string> = {
+export const KINDS: Record<Task["kind"], string> = {
   never: "never solved",
   forgotten: "forgotten",
-  failing: "not learned",
+  failing: "mostly failing",
+  partly: "partly solved",
   learning: "learning",
   solved: "solved from the start",
 };
-/** Of one step alone nothing is learned or forgotten. */
-const ALONE: Partial<typeof KINDS> = { failing: "mostly fails", learning: "solved at times", solved: "solved" };
+export const FAILING: Task["kind"][] = ["never", "forgotten", "failing"];
 const ROW = 15;
 
-/** Tasks over steps: the color is the mean reward, pale where all rewards are equal. */
+/** Tasks over steps: the color is the mean reward, faint where all rewards are equal. */
 export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
   const { element, width } = useWidth<HTMLDivElement>();
   const [part, setPart] = useState("");
   const { total, counts, shown } = run.tasks;
-  const isAlone = (run.learned[0]?.last ?? null) === null;
   const { labels, queries, kind } = run.axis;
   const { left, size } = columnsOf(width, labels.length);
   const means = shown.flatMap(({ cells }) => cells.map(([, mean]) => mean));
@@ -33,9 +32,9 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
   return (
     <section aria-labelledby="tasks" class="tasks">
       <h2 id="tasks" tabIndex={-1}>
-        {labels.length > 1 ? `Tasks × ${kind === "version" ? "policy versions" : `${kind}s`}` : "Tasks"}{" "}
+        {labels.length > 1 ? `Tasks × ${unitOf(run.axis)}s` : "Tasks"}{" "}
         <span class="quiet">
-          <span class="key low" /> low to <span class="key high" /> high mean reward; pale: no gradient; a cell opens its group
+          <span class="key low" /> low to <span class="key high" /> high mean reward; faint: no gradient; a cell opens its group
         </span>
       </h2>
       {(shown.length < total || shown.length > 20) && (
@@ -68,7 +67,7 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
             return (
               <>
                 <h3>
-                  {(isAlone && ALONE[each]) || KINDS[each]} · {counted(counts[each], "task")}
+                  {KINDS[each]} · {counted(counts[each], "task")}
                 </h3>
                 <svg width={width} height={rows.length * ROW}>
                   {rows.map((task, row) => (
@@ -106,6 +105,11 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
               </>
             );
           })}
+        {labels.length > 1 && (
+          <svg width={width} height={18}>
+            <AxisLabels labels={labels} width={width} y={13} />
+          </svg>
+        )}
         {tasks.length === 0 && <p class="quiet">No task here has this in its name.</p>}
       </div>
     </section>

@@ -1,6 +1,6 @@
 import { useRef } from "preact/hooks";
 import { isExported } from "../api/fetch_json";
-import type { Choice, Plan, Run } from "../api/types";
+import type { Choice, Plan, Run, TrainsPart } from "../api/types";
 import { useAnswer } from "../api/use_answer";
 import { count, counted, json, percent } from "../format";
 import { hashOf } from "../route";
@@ -8,11 +8,6 @@ import { Failure } from "../text/unknown";
 import { Block, Inline, visible } from "../text/visible";
 import { runHash } from "./filters";
 import { PlanOption } from "./plan_option";
-
-const FLAT = {
-  means: "the rollouts of a group were equally good, or one is alone in its group: nothing is learned from them",
-  helps: "Sample tasks that are sometimes solved, more rollouts of each, or leave them out with zero_variance=drop.",
-};
 
 interface Props {
   run: Run;
@@ -24,14 +19,12 @@ interface Props {
 /** The sampled tokens as one bar: what teaches, what has advantage 0, and why the others are not trained. */
 export function Trains({ run, chosen, isOpen, onPlan }: Props) {
   const { trains } = run;
-  const part = (name: string, tokens: number, rollouts: number, query: Choice, about = {}): PartProps => ({
-    name, tokens, rollouts, query, ...about,
-  });
-  const parts = trains
+  const teaches = trains && { tokens: trains.gradient, rollouts: trains.gradientRollouts, count: trains.gradientRollouts };
+  const parts: PartProps[] = trains && teaches
     ? [
-        part("trained with a gradient", trains.gradient, trains.gradientRollouts, { trains: "gradient" }),
-        part("trained with advantage 0", trains.flat, trains.flatRollouts, { trains: "flat" }, FLAT),
-        ...trains.parts.map((one) => part(one.reason, one.tokens, one.count, { why: one.reason }, one)),
+        { ...teaches, reason: "trained with a gradient", query: { trains: "gradient" }, color: 0 },
+        ...trains.flats.map((one) => ({ ...one, query: { trains: one.kind }, color: 1 })),
+        ...trains.parts.map((one, at) => ({ ...one, query: { why: one.reason }, color: Math.min(at + 2, 7) })),
       ]
     : [];
   return (
@@ -48,14 +41,12 @@ export function Trains({ run, chosen, isOpen, onPlan }: Props) {
       {trains && (
         <>
           <div class="parts" aria-hidden="true" hidden={trains.sampled === 0}>
-            {parts.map(({ tokens }, at) => tokens > 0 && <i class={`part${Math.min(at, 7)}`} style={{ flexGrow: tokens }} />)}
+            {parts.map(({ tokens, color }) => tokens > 0 && <i class={`part${color}`} style={{ flexGrow: tokens }} />)}
           </div>
-          {parts.map(
-            (part, at) =>
-              (at !== 1 || part.tokens > 0) && (
-                <Part {...part} index={Math.min(at, 7)} of={trains.sampled} chosen={chosen} />
-              ),
-          )}
+          <p class="part-head quiet">tokens · of all · rollouts</p>
+          {parts.map((part) => (
+            <Part {...part} of={trains.sampled} chosen={chosen} />
+          ))}
         </>
       )}
       <Options chosen={chosen} isOpen={isOpen} onPlan={onPlan} />
@@ -63,29 +54,32 @@ export function Trains({ run, chosen, isOpen, onPlan }: Props) {
   );
 }
 
-interface PartProps {
-  name: string;
+interface PartProps extends Partial<TrainsPart> {
+  reason: string;
   tokens: number;
   rollouts: number;
+  count: number;
+  color: number;
   /** What leads to the rollouts. */
   query: Choice;
-  means?: string;
-  helps?: string;
 }
 
 function Part({
-  index, name, tokens, of, rollouts, query, chosen, means, helps,
-}: PartProps & { index: number; of: number; chosen: Choice }) {
+  color, reason, tokens, of, count: all, rollouts, query, chosen, means, helps,
+}: PartProps & { of: number; chosen: Choice }) {
   const number = (
     <span class="num">
-      {count(tokens)} <span class="quiet">· {percent(tokens, of)}</span>
+      {count(tokens)}{" "}
+      <span class="quiet">
+        · {percent(tokens, of)} · {count(rollouts)}
+      </span>
     </span>
   );
   return (
     <details class="part">
       <summary>
-        <i class={`part${index}`} />
-        <Inline text={name} />
+        <i class={`part${color}`} />
+        <Inline text={reason} />
         {number}
       </summary>
       {means !== undefined && (
@@ -99,7 +93,12 @@ function Part({
         </p>
       )}
       <p>
-        <a href={runHash({ ...chosen, ...query }, true)}>{counted(rollouts, "rollout")}</a>
+        {isExported && "trains" in query && means !== undefined ? (
+          counted(all, "rollout")
+        ) : (
+          <a href={runHash({ ...chosen, ...query }, true)}>{counted(all, "rollout")}</a>
+        )}
+        {all !== rollouts && ` with such tokens, ${count(rollouts)} of them counted here`}
       </p>
     </details>
   );
