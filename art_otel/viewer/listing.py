@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from art_otel.errors import UsageError
 from art_otel.viewer.addresses import TrajectoryKey, decode_group_key, encode_key
-from art_otel.viewer.judging import DEFAULTS, Judgement, PlanOptions
+from art_otel.viewer.judging import DEFAULTS, FLAT, Judgement, PlanOptions
 from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.snapshot import Snapshot
 from art_otel.viewer.texts import show_texts
@@ -29,9 +29,6 @@ MOST_ROWS: Final = 200
 _SORTS: Final = {"reward": "reward", "started": "started_at", "rollout": "rollout_id", "step": "shown_training_step"}
 PLACE: Final = ("at", "focus")
 """What else the address of the page's list holds: how far it is scrolled."""
-FLAT: Final = ("failed", "solved", "equal", "alone", "mean")
-"""Why an advantage is 0: all rewards of the group are equal, the lowest, the highest or between; or it is alone; or its
-reward is the mean."""
 _COMPUTED: Final = ("task", "turns", "tokens", "advantage")
 
 
@@ -178,22 +175,9 @@ def _training(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.bool_]
         case "no":
             return judgement.trained == 0
         case what if what in FLAT:
-            return flat_kinds(snapshot, judgement) == FLAT.index(what)
+            return judgement.flat_kinds(snapshot.outlines) == [*FLAT].index(what)
         case what:
             raise UsageError(f"trains={what!r:.50}: use gradient, flat, {', '.join(FLAT)} or no")
-
-
-def flat_kinds(snapshot: Snapshot, judgement: Judgement) -> NDArray[np.int64]:
-    """Why trained tokens of each row have advantage 0, as a position in FLAT; -1 where none has. Shape: (rows,)."""
-    groups, rewards = snapshot.outlines.groups_of_rows[0], snapshot.outlines.rewards
-    known = np.flatnonzero(np.isfinite(rewards) & (groups >= 0) & ~judgement.refused)
-    count = int(groups.max(initial=-1)) + 2  # the last is of rows without a group
-    low, high, sizes = np.full(count, np.inf), np.full(count, -np.inf), np.bincount(groups[known], minlength=count)
-    np.minimum.at(low, groups[known], rewards[known])
-    np.maximum.at(high, groups[known], rewards[known])
-    lowest, highest = rewards[known].min(initial=0), rewards[known].max(initial=-np.inf)
-    kinds = np.select([sizes < 2, low < high, low == lowest, high == highest], [3, 4, 0, 1], 2)
-    return np.where(judgement.flat > 0, kinds[groups], -1)
 
 
 _FILTERS: Final[Mapping[str, Callable[[Snapshot, Mapping[str, str]], NDArray[np.bool_]]]] = {

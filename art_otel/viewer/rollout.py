@@ -18,7 +18,7 @@ from art_otel.spans import Span
 from art_otel.trajectories import Reward, Trajectory, trajectory_json
 from art_otel.viewer.addresses import NotFoundError, TrajectoryKey, encode_key, group_key_of
 from art_otel.viewer.comparison import Comparison, compare, show_formula
-from art_otel.viewer.judging import Judgement, PlanOptions
+from art_otel.viewer.judging import FLAT, Judgement, PlanOptions
 from art_otel.viewer.labels import Labeled
 from art_otel.viewer.snapshot import Snapshot
 from art_otel.viewer.story import begin_of, tell_story
@@ -121,6 +121,7 @@ def show_rows(
     """The rows as the page shows them, judged under these options, or the default ones."""
     outlines, labels, running = snapshot.outlines, snapshot.labels.all(), snapshot.running
     judgement = snapshot.judging.done() if options is None else snapshot.judging.wait(options)
+    kinds = None if judgement is None else judgement.flat_kinds(outlines)
     return [
         _row(record, outlines.reasons.row(number), outlines.models.row(number))
         | {
@@ -137,6 +138,7 @@ def show_rows(
             **_labeled(labels.get((int(record["source"]), record["rollout_id"], record["attempt"]))),
         }
         | _judged(judgement, number)
+        | {"flat": None if kinds is None or kinds[number] < 0 else [*FLAT][kinds[number]]}
         for number, record in zip(map(int, rows), outlines.records(rows), strict=True)
     ]
 

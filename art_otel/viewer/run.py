@@ -27,8 +27,8 @@ from art_otel.errors import StorageError
 from art_otel.runlog.history import means_by_step, read_rows
 from art_otel.store import REPORT_NAME
 from art_otel.viewer.addresses import NotFoundError
-from art_otel.viewer.judging import DEFAULTS, Judgement, PlanOptions, described_options
-from art_otel.viewer.listing import FLAT, asked_options, chosen_rows, flat_kinds
+from art_otel.viewer.judging import DEFAULTS, FLAT, Judgement, PlanOptions, described_options
+from art_otel.viewer.listing import asked_options, chosen_rows
 from art_otel.viewer.outlines import ValueColumn
 from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.snapshot import Snapshot
@@ -42,14 +42,6 @@ _MOST_CHOICES: Final = 200
 _BINS: Final = 20
 _MOST_ERRORS: Final = 5
 _READ_FIRST: Final = 8
-_FLAT: Final = {
-    "failed": ("the whole group failed", "all rewards of the group are the lowest of the data"),
-    "solved": ("the whole group solved it", "all rewards of the group are the highest of the data"),
-    "equal": ("equal rewards between", "all rewards of the group are equal, but not the lowest or highest of the data"),
-    "alone": ("alone in its group", "no other rollout of its group has a reward that counts"),
-    "mean": ("as good as its group", "its reward is the mean that it is compared with; others of the group teach"),
-}
-"""By the names in FLAT, why an advantage is 0, in a few words and in more."""
 _FLAT_HELPS: Final = (
     "Sample tasks that are sometimes solved, more rollouts of each, or leave them out with zero_variance=drop."
 )
@@ -236,7 +228,7 @@ def _trains(snapshot: Snapshot, judgement: Judgement, options: PlanOptions, rows
     if "no reward" in cures:
         cures["no reward"] = cure_of_no_reward(judgement.report.no_final_reward)
     flat, trained = int(judgement.flat[taken].sum()), int(judgement.trained[taken].sum())
-    learns, kinds = judgement.has_gradient & is_taken, np.where(is_taken, flat_kinds(snapshot, judgement), -1)
+    learns, kinds = judgement.has_gradient & is_taken, np.where(is_taken, judgement.flat_kinds(snapshot.outlines), -1)
     return {
         "sampled": int(judgement.sampled[taken].sum()),
         "gradient": trained - flat,
@@ -247,22 +239,22 @@ def _trains(snapshot: Snapshot, judgement: Judgement, options: PlanOptions, rows
         "gradientRollouts": int(learns.sum()),
         "gradientCut": int((learns & snapshot.outlines.cut).sum()),
         "gradientErrors": int((learns & snapshot.outlines.equal("status", "error")).sum()),
-        "flats": [
+        "parts": [
             {
-                "kind": kind,
-                "reason": f"advantage 0: {_FLAT[kind][0]}",
-                "means": _FLAT[kind][1],
+                "reason": f"advantage 0: {kind}",
+                "query": {"trains": kind},
+                "means": means,
                 "helps": _FLAT_HELPS,
                 "count": int((kinds == code).sum()),
                 "rollouts": int(((kinds == code) & ~learns).sum()),
                 "tokens": int(judgement.flat[kinds == code].sum()),
             }
-            for code, kind in enumerate(FLAT)
+            for code, (kind, means) in enumerate(FLAT.items())
             if (kinds == code).any()
-        ],
-        "parts": [
+        ]
+        + [
             show_reason(reason, rollouts[reason], cures[reason])
-            | {"tokens": tokens[reason], "rollouts": verdicts[reason]}
+            | {"query": {"why": reason}, "tokens": tokens[reason], "rollouts": verdicts[reason]}
             for reason in sorted(rollouts, key=lambda each: (-tokens[each], -rollouts[each], each))
             if rollouts[reason] or tokens[reason]
         ],

@@ -60,17 +60,11 @@ def say(snapshot: Snapshot, where: str) -> dict[str, Any]:
         "trains": trains
         and {
             **{name: trains[name] for name in ("sampled", "gradient", "flat", "uncounted", "rollouts", "trained")},
-            **{
-                title: [
-                    {name: part[name] for name in ("reason", "tokens", "helps", "rollouts")}
-                    | {"address": address(**{query: part[of]})}
-                    for part in trains[parts]
-                ]
-                for title, parts, query, of in (
-                    ("advantage_0", "flats", "trains", "kind"),
-                    ("untrained", "parts", "why", "reason"),
-                )
-            },
+            "parts": [
+                {name: part[name] for name in ("reason", "tokens", "helps", "rollouts")}
+                | {"address": address(**part["query"])}
+                for part in trains["parts"]
+            ],
             "without_a_choice": trains["unchosen"],
         },
         "wrong": {
@@ -119,7 +113,7 @@ def as_text(said: Mapping[str, Any]) -> str:
         lines.append(f"What trains?        {share}; {_share(trains['flat'], trains['sampled'])} have advantage 0")
         lines += [
             _line(f"{one['reason']}: {_rollouts(one['rollouts'])}. {one['helps']}", one["address"])
-            for one in (*trains["advantage_0"], *trains["untrained"])
+            for one in trains["parts"]
         ]
         if trains["without_a_choice"]:
             named = ", ".join(

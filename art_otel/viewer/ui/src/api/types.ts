@@ -49,6 +49,7 @@ export interface Task {
 export interface TrainsPart extends Reason {
   tokens: number;
   rollouts: number;
+  query: Choice;
 }
 
 export interface Trains {
@@ -62,7 +63,6 @@ export interface Trains {
   gradientRollouts: number;
   gradientCut: number;
   gradientErrors: number;
-  flats: (TrainsPart & { kind: string })[];
   parts: TrainsPart[];
   /** Models or agents that are trained though nobody chose among them. */
   unchosen: { kind: "models" | "agents"; name: string | null; tokens: number }[];
@@ -142,6 +142,8 @@ export interface Row extends Partial<Texts> {
   trainedTokens: number | null;
   /** Trained tokens with advantage 0, which teach nothing. */
   flatTokens: number | null;
+  /** Why its advantage is 0. */
+  flat: string | null;
   advantage: number | null;
   verdict: string | null;
   /** Why completions of it are skipped. */

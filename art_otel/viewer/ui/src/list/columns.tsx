@@ -48,7 +48,7 @@ export const COLUMNS: Column[] = [
   },
   { id: "step", title: "Step", sort: "step", number: true, width: "52px", cell: (row) => row.step ?? quiet },
   { id: "asked", title: "Asked", width: "minmax(120px, 2fr)", cell: (_row, texts) => <Said text={texts?.asked} /> },
-  { id: "answer", title: "Last answer", width: "minmax(120px, 2.4fr)", cell: (_row, texts) => <Said text={texts?.answer} end={44} /> },
+  { id: "answer", title: "Last answer", width: "minmax(120px, 2.4fr)", cell: (_row, texts) => <Said text={texts?.answer} end={38} /> },
   {
     id: "reward",
     title: "Reward",
@@ -172,7 +172,7 @@ export function WentWrong({ row }: { row: Row }) {
 export function Verdict({ row, short = false }: { row: Row; short?: boolean }) {
   if (row.judged === false) return <Unknown why="the rollouts are still being judged" />;
   const flat = row.trainedTokens !== null && row.trainedTokens === row.flatTokens;
-  if (row.verdict === null) return flat ? <span class="quiet">advantage 0</span> : <span class="verdict yes">● trains</span>;
+  if (row.verdict === null) return flat ? <span class="quiet">advantage 0{row.flat && `: ${row.flat}`}</span> : <span class="verdict yes">● trains</span>;
   return (
     <span class="verdict no" title={visible([row.verdict, ...row.reasons].join("; "))}>
       ○ {!short && "not trained: "}

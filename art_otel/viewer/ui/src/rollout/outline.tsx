@@ -117,7 +117,7 @@ export function Outline({
           {counted(rollout.turns.length, "turn")} · {duration(whole)}
         </summary>
         <p class="quiet">
-          lines: <span class="key line took" /> time, <span class="key line context" /> size of the prompt
+          lines: <span class="key took" /> time, <span class="key context" /> size of the prompt
         </p>
         <ol>
           {rows.map((row) => (

@@ -112,7 +112,7 @@ function Trains({ run, chosen }: { run: Run; chosen: Choice }) {
     );
   const left = trains.rollouts - trains.trained;
   const broken = [
-    trains.gradientCut > 0 && `${count(trains.gradientCut)} were cut at the limit of tokens`,
+    trains.gradientCut > 0 && `${count(trains.gradientCut)} ${trains.gradientCut === 1 ? "was" : "were"} cut at the limit of tokens`,
     trains.gradientErrors > 0 && `${count(trains.gradientErrors)} ended in an error`,
   ].filter(Boolean);
   return (

@@ -7,16 +7,7 @@ export const FILTERS = [
   "why", "trains", "min_reward", "max_reward", "label", "source",
 ] as const;
 
-const TRAINS: Record<string, string> = {
-  gradient: "with a gradient",
-  flat: "with advantage 0",
-  failed: "with advantage 0: the whole group failed",
-  solved: "with advantage 0: the whole group solved it",
-  equal: "with advantage 0: equal rewards between",
-  alone: "with advantage 0: alone in its group",
-  mean: "with advantage 0: as good as its group",
-  no: "not",
-};
+const TRAINS: Record<string, string> = { gradient: "with a gradient", flat: "with advantage 0", no: "not" };
 const SAID: Record<string, string> = { why: "not trained", min_reward: "reward ≥", max_reward: "reward ≤", q: "text" };
 
 /** The filters of an address, and the options that decide what trains. */
@@ -44,7 +35,7 @@ export function saidFilter(name: string, value: string): string {
     const [id = "", step = ""] = value.split("~");
     return `group ${unescaped(id)}${step && `, step ${step}`}`;
   }
-  if (name === "trains") return `trains ${TRAINS[value] ?? value}`;
+  if (name === "trains") return `trains ${TRAINS[value] ?? `with advantage 0, ${value}`}`;
   if (name === "split" && value === "") return "no split";
   if (name === "complete") return value === "yes" ? "complete" : "incomplete";
   if (name === "wrong") return value === "failed" ? "a call failed" : value;

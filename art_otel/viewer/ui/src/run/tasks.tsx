@@ -24,6 +24,7 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
   const { total, counts, shown } = run.tasks;
   const { labels, queries, kind } = run.axis;
   const { left, size } = columnsOf(width, labels.length);
+  const cell = Math.max(Math.min(size - 1, 60), 1);
   const means = shown.flatMap(({ cells }) => cells.map(([, mean]) => mean));
   const inUnit = means.every((mean) => mean >= 0 && mean <= 1);
   const [low, high] = inUnit ? [0, 1] : [Math.min(...means), Math.max(...means)];
@@ -88,9 +89,9 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
                             aria-label={`${visible(task.name)}, ${visible(says)}`}
                           >
                             <rect
-                              x={left + column * size}
+                              x={left + (column + 0.5) * size - cell / 2}
                               y={row * ROW + 1}
-                              width={Math.max(Math.min(size - 1, 60), 1)}
+                              width={cell}
                               height={ROW - 2}
                               fill={color((mean - low) / (high - low || 1))}
                               opacity={flat ? 0.4 : 1}

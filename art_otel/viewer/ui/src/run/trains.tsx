@@ -19,14 +19,12 @@ interface Props {
 /** The sampled tokens as one bar: what teaches, what has advantage 0, and why the others are not trained. */
 export function Trains({ run, chosen, isOpen, onPlan }: Props) {
   const { trains } = run;
-  const teaches = trains && { tokens: trains.gradient, rollouts: trains.gradientRollouts, count: trains.gradientRollouts };
-  const parts: PartProps[] = trains && teaches
-    ? [
-        { ...teaches, reason: "trained with a gradient", query: { trains: "gradient" }, color: 0 },
-        ...trains.flats.map((one) => ({ ...one, query: { trains: one.kind }, color: 1 })),
-        ...trains.parts.map((one, at) => ({ ...one, query: { why: one.reason }, color: Math.min(at + 2, 7) })),
-      ]
+  const gradient = trains && { tokens: trains.gradient, rollouts: trains.gradientRollouts, count: trains.gradientRollouts };
+  const parts = gradient
+    ? [{ reason: "trained with a gradient", query: { trains: "gradient" }, means: "", helps: "", ...gradient }, ...trains.parts]
     : [];
+  const flats = parts.filter(({ query }) => "trains" in query).length - 1;
+  const colorOf = (at: number) => `part${at <= flats ? Math.min(at, 1) : Math.min(at - flats + 1, 7)}`;
   return (
     <section aria-labelledby="trains" class="trains">
       <h2 id="trains" tabIndex={-1}>
@@ -41,11 +39,11 @@ export function Trains({ run, chosen, isOpen, onPlan }: Props) {
       {trains && (
         <>
           <div class="parts" aria-hidden="true" hidden={trains.sampled === 0}>
-            {parts.map(({ tokens, color }) => tokens > 0 && <i class={`part${color}`} style={{ flexGrow: tokens }} />)}
+            {parts.map(({ tokens }, at) => tokens > 0 && <i class={colorOf(at)} style={{ flexGrow: tokens }} />)}
           </div>
           <p class="part-head quiet">tokens · of all · rollouts</p>
-          {parts.map((part) => (
-            <Part {...part} of={trains.sampled} chosen={chosen} />
+          {parts.map((part, at) => (
+            <Part {...part} color={colorOf(at)} of={trains.sampled} chosen={chosen} />
           ))}
         </>
       )}
@@ -54,19 +52,13 @@ export function Trains({ run, chosen, isOpen, onPlan }: Props) {
   );
 }
 
-interface PartProps extends Partial<TrainsPart> {
-  reason: string;
-  tokens: number;
-  rollouts: number;
-  count: number;
-  color: number;
-  /** What leads to the rollouts. */
-  query: Choice;
+interface PartProps extends TrainsPart {
+  color: string;
+  of: number;
+  chosen: Choice;
 }
 
-function Part({
-  color, reason, tokens, of, count: all, rollouts, query, chosen, means, helps,
-}: PartProps & { of: number; chosen: Choice }) {
+function Part({ color, reason, tokens, of, count: all, rollouts, query, chosen, means, helps }: PartProps) {
   const number = (
     <span class="num">
       {count(tokens)}{" "}
@@ -78,26 +70,22 @@ function Part({
   return (
     <details class="part">
       <summary>
-        <i class={`part${color}`} />
+        <i class={color} />
         <Inline text={reason} />
         {number}
       </summary>
-      {means !== undefined && (
+      {means && (
         <p>
           <Inline text={`${means}.`} />
         </p>
       )}
-      {helps !== undefined && (
+      {helps && (
         <p>
           <b>What helps:</b> <Inline text={helps} />
         </p>
       )}
       <p>
-        {isExported && "trains" in query && means !== undefined ? (
-          counted(all, "rollout")
-        ) : (
-          <a href={runHash({ ...chosen, ...query }, true)}>{counted(all, "rollout")}</a>
-        )}
+        <a href={runHash({ ...chosen, ...query }, true)}>{counted(all, "rollout")}</a>
         {all !== rollouts && ` with such tokens, ${count(rollouts)} of them counted here`}
       </p>
     </details>
