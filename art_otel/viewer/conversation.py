@@ -19,7 +19,7 @@ _LONGEST: Final = 2_000
 _LONGEST_FAILURE: Final = 80
 _FAILED: Final = re.compile(
     r"^(?:\w*(?:Error|Exception)\b|Traceback |(?i:error|failed)\b)|\b[1-9]\d* failed\b|\bexit (?:code|status):? [1-9]"
-    r'|"(?i:is_?)?error": ?(?!null|false|""|[{[])|"(?:ok|success)": ?false|"exit_?code": ?-?[1-9]'
+    r'|"(?i:is_?)?error":(?! ?(?:null|false|""|\{\}|\[\]))|"(?:ok|success)": ?false|"exit_?code": ?-?[1-9]'
     r'|"status": ?"(?i:error|failed|failure)"'
 )
 _IMAGES: Final = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8", "image/gif": b"GIF8", "image/webp": b"RIFF"}

@@ -51,13 +51,11 @@ _AXES: Final = frozenset({"step", "training_step", "recorded_at"})
 class Axis(NamedTuple):
     """What numbers are compared over: steps, policy versions or sources. A column of many steps is of several.
 
-    `codes` has the column of each row, -1 for none; `queries` choose the rows of a column. It has `size`
-    of all `steps`.
+    `codes` has the column of each row, -1 for none. It has `size` of all `steps`; its label chooses its rows.
     """
 
     kind: str
     labels: list[str]
-    queries: list[dict[str, str]]
     codes: Rows
     steps: int
     size: int
@@ -75,7 +73,7 @@ def show_run(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
         "running": int(snapshot.running[rows].sum()),
         "judged": judgement is not None,
         "problem": snapshot.judging.problem() if judgement is None else judgement.problem,
-        "axis": {name: getattr(axis, name) for name in ("kind", "labels", "queries", "steps", "size")},
+        "axis": {name: getattr(axis, name) for name in ("kind", "labels", "steps", "size")},
         "series": series,
         "learned": [_learned(axis, one) for one in series],
         "tasks": show_tasks(snapshot, judgement, axis, rows, _over_steps(snapshot, query, rows)),
@@ -114,7 +112,7 @@ def _axis(snapshot: Snapshot) -> Axis:
         first, last = (values.names[order[at]] for at in (start, min(start + size, len(order)) - 1))
         label = names[first] if kind == "source" else str(first)
         labels.append(label if first == last else f"{first}-{last}")
-    return Axis(kind, labels, [{kind: label} for label in labels], columns[values.codes], len(order), size)
+    return Axis(kind, labels, columns[values.codes], len(order), size)
 
 
 def _number_first(value: object) -> tuple[int, str]:

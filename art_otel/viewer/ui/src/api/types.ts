@@ -4,21 +4,12 @@ export interface Answer {
   generation: string;
 }
 
-export interface Reason {
-  reason: string;
-  count: number;
-  means: string;
-  helps: string;
-}
-
 export interface Info extends Answer {
-  version: string;
   name: string;
   sources: string[];
   hasRuns: boolean;
   live: boolean;
   canLabel: boolean;
-  options?: Option[];
   /** Of an exported file: how many rollouts are in it, of how many that match, of how many there are. */
   chosen?: { rollouts: number; matching: number; total: number; by: string };
 }
@@ -30,7 +21,6 @@ export interface Series {
   source: string | null;
   split: "train" | "held out";
   rollouts: number[];
-  rewarded: number[];
   reward: (number | null)[];
   /** Over a tenth of the columns; its ends are the numbers of the answer. */
   smooth: (number | null)[];
@@ -46,9 +36,14 @@ export interface Task {
 }
 
 /** `count` rollouts have tokens of it; each rollout is in the `rollouts` of one part. */
-export interface TrainsPart extends Reason {
+export interface TrainsPart {
+  reason: string;
+  count: number;
+  means: string;
+  helps: string;
   tokens: number;
   rollouts: number;
+  /** What leads to the rollouts. */
   query: Choice;
 }
 
@@ -74,7 +69,7 @@ export interface Run extends Answer {
   running: number;
   judged: boolean;
   problem: string | null;
-  axis: { kind: "step" | "version" | "source"; labels: string[]; queries: Choice[]; steps: number; size: number };
+  axis: { kind: "step" | "version" | "source"; labels: string[]; steps: number; size: number };
   series: Series[];
   learned: {
     source: string | null;
@@ -136,7 +131,6 @@ export interface Row extends Partial<Texts> {
   reward: number | null;
   complete: boolean;
   reasons: string[];
-  calls: number | null;
   turns: number | null;
   sampledTokens: number | null;
   trainedTokens: number | null;

@@ -50,20 +50,13 @@ export function Head({ rollout, info, address, other }: Props) {
           </a>
         )}
         <span class="steps">
-          {rollout.groupPrevious && (
-            <a
-              class="icon"
-              href={other(rollout.groupPrevious)}
-              aria-label="Previous in group ([)"
-              title="Previous in group ([)"
-            >
-              ‹
-            </a>
-          )}
-          {rollout.groupNext && (
-            <a class="icon" href={other(rollout.groupNext)} aria-label="Next in group (])" title="Next in group (])">
-              ›
-            </a>
+          {([[rollout.groupPrevious, "‹", "Previous in group ([)"], [rollout.groupNext, "›", "Next in group (])"]] as const).map(
+            ([key, sign, says]) =>
+              key && (
+                <a class="icon" href={other(key)} aria-label={says} title={says}>
+                  {sign}
+                </a>
+              ),
           )}
           <button aria-expanded={more} onClick={() => setMore(!more)}>
             more

@@ -44,7 +44,6 @@ export interface Drift {
 export interface Turn {
   turn: number;
   call: number;
-  choice: number;
   relation: string;
   agent: string | null;
   step: number | null;
@@ -56,7 +55,6 @@ export interface Turn {
   markedUntrained: string | null;
   label: string | null;
   drift: Drift | null;
-  policyVersion: string | number | null;
   verdict: string | null;
 }
 

@@ -22,7 +22,7 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
   const { element, width } = useWidth<HTMLDivElement>();
   const [part, setPart] = useState("");
   const { total, counts, shown } = run.tasks;
-  const { labels, queries, kind } = run.axis;
+  const { labels, kind } = run.axis;
   const { left, size } = columnsOf(width, labels.length);
   const cell = Math.max(Math.min(size - 1, 60), 1);
   const means = shown.flatMap(({ cells }) => cells.map(([, mean]) => mean));
@@ -81,7 +81,7 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
                       </a>
                       {task.cells.map(([column, mean, rollouts, flat, group]) => {
                         const says = `${kind} ${labels[column] ?? ""}: ${decimal(mean, 3)}, ${counted(rollouts, "rollout")}${flat ? ", no gradient" : ""}`;
-                        const query = { ...chosen, ...(labels.length > 1 && queries[column]) };
+                        const query = { ...chosen, ...(labels.length > 1 && { [kind]: labels[column] ?? "" }) };
                         return (
                           <a
                             tabIndex={-1}
