@@ -35,7 +35,7 @@ export function AxisLabels({ labels, width, y }: { labels: string[]; width: numb
   return labels.map(
     (label, column) =>
       (column === last || (column % every === 0 && last - column >= every)) && (
-        <text x={Math.min(left + (column + 0.5) * size, width - 3 * label.length)} y={y} text-anchor="middle">
+        <text x={Math.min(left + (column + 0.5) * size, width - 3.4 * label.length)} y={y} text-anchor="middle">
           {visible(label).slice(0, 14)}
         </text>
       ),
