@@ -59,10 +59,10 @@ def say(snapshot: Snapshot, where: str) -> dict[str, Any]:
         },
         "trains": trains
         and {
-            **{name: trains[name] for name in ("sampled", "gradient", "flat", "uncounted", "rollouts", "trained")},
+            **{name: each for name, each in trains.items() if name not in ("parts", "unchosen")},
             "parts": [
-                {name: part[name] for name in ("reason", "tokens", "helps", "rollouts")}
-                | {"address": address(**part["query"])}
+                {name: part[name] for name in ("reason", "tokens", "helps")}
+                | {"rollouts": part["count"], "address": address(**part["query"])}
                 for part in trains["parts"]
             ],
             "without_a_choice": trains["unchosen"],
@@ -111,6 +111,10 @@ def as_text(said: Mapping[str, Any]) -> str:
     if (trains := said["trains"]) is not None:
         share = f"{_share(trains['gradient'], trains['sampled'])} of {trains['sampled']:,} tokens"
         lines.append(f"What trains?        {share}; {_share(trains['flat'], trains['sampled'])} have advantage 0")
+        if trains["gradientCut"]:
+            lines.append(
+                _line(f"{trains['gradientCut']:,} of {_rollouts(trains['gradientRollouts'])} with a gradient were cut")
+            )
         lines += [
             _line(f"{one['reason']}: {_rollouts(one['rollouts'])}. {one['helps']}", one["address"])
             for one in trains["parts"]

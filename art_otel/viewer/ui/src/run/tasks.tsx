@@ -67,9 +67,7 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
             if (rows.length === 0) return null;
             return (
               <>
-                <h3>
-                  {KINDS[each]} · {counted(counts[each], "task")}
-                </h3>
+                <h3>{`${KINDS[each]} · ${counted(counts[each], "task")}`}</h3>
                 <svg width={width} height={rows.length * ROW}>
                   {rows.map((task, row) => (
                     <g>
