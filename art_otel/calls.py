@@ -396,7 +396,8 @@ class ToolSet(tuple[Value, ...]):  # a tuple may have no slots
 
 _DEFINITIONS: Final = msgspec.json.Decoder(tuple[Value, ...])
 _SHARED: ContextVar[dict[str, ToolSet] | None] = ContextVar("shared tool sets", default=None)
-_MOST_SHARED: Final = 256
+_MOST_SHARED: Final = 1 << 20
+"""Characters of the texts that are shared. What is parsed of them takes several times as much."""
 
 
 @contextmanager
@@ -412,10 +413,10 @@ def shared_tool_sets() -> Generator[None]:
 def tool_set(json: str) -> ToolSet:
     """The set of a JSON list, of its own where an app may get it, and change it. Raises as `ToolSet` does."""
     shared = _SHARED.get()
-    if shared is None:
+    if shared is None or len(json) > _MOST_SHARED:
         return ToolSet(json)
     if json not in shared:
-        if len(shared) == _MOST_SHARED:
+        if sum(map(len, shared)) + len(json) > _MOST_SHARED:
             shared.clear()
         shared[json] = ToolSet(json)
     return shared[json]

@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _warning_line(message: Warning | str, *_: object, **__: object) -> str:
-    return f"art-otel: warning: {message}\n"
+    return f"art-otel: warning: {printable(str(message))}\n"
 
 
 def _complete() -> None:

@@ -180,7 +180,11 @@ CONTENT_NAMES: Final[ContentNames] = _AllNames()
 _PROMPT_KEYS: Final = frozenset({"prompt_token_ids", "prompt_logprobs"})
 _PROMPT_KEY: Final = re.compile("_(?<=prompt_)(?:token_ids|logprobs)")
 """Either of them. `re` finds one character first many times as fast as a longer text."""
-_KEYS: Final = _PROMPT_KEYS | {"logprobs", "response_token_ids", "token_ids", "tokens"}
+_KEYS: Final = _PROMPT_KEYS | {
+    *("logprobs", "response_token_ids", "token_ids", "tokens"),
+    *("completion_token_ids", "completion_logprobs"),  # Fireworks', in `raw_output`
+    *("input_ids", "output_ids", "input_token_logprobs", "output_token_logprobs"),  # SGLang's
+}
 
 _PROMPTS: Final = frozenset({"messages", "prompt", "prompts", "input", "inputs", "input_messages"})
 _ANSWERS: Final = frozenset({"output", "outputs", "output_messages", "completion", "completions"})

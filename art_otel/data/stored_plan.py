@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel import calls, sampling, storage
+from art_otel import calls, storage
 from art_otel.data.advantages import name_of
 from art_otel.data.choosing import SeveralModels
 from art_otel.data.columns import Coded
@@ -36,6 +36,9 @@ from art_otel.store import PLAN_PREFIX, RowGroup
 
 _WORTHWHILE: Final = 5_000
 """Fewer rollouts are planned about as fast as a file is found."""
+
+_DECIDING: Final = ("data", "store", "trajectories")
+"""The packages whose code decides what is planned."""
 
 _KEPT: Final = 4
 """So many plans stay beside a dataset, the newest: those of other options, and those of datasets that were replaced."""
@@ -89,9 +92,10 @@ def _path(
 @cache
 def _code() -> str | None:
     """A digest of the modules that decide; None where their source is not at hand."""
-    paths = [*sorted(Path(__file__).parent.glob("*.py")), Path(calls.__file__), Path(sampling.__file__)]
+    package = Path(calls.__file__).parent
+    paths = [*package.glob("*.py"), *(path for name in _DECIDING for path in (package / name).rglob("*.py"))]
     try:
-        return sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
+        return sha256(b"".join(path.read_bytes() for path in sorted(paths))).hexdigest()
     except OSError:
         return None
 

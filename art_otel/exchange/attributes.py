@@ -4,8 +4,9 @@ Invariant: a request is read from the bytes that were sent, so nothing the app d
 `conventions.exchanges` says what bodies mean.
 """
 
+import json
+from codecs import BOM_UTF8
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from art_otel import attributes as names
+from art_otel.conventions import values
 from art_otel.conventions.dialects.genai import (
     API_TYPE,
     OPERATION_NAME,
@@ -22,6 +24,7 @@ from art_otel.conventions.dialects.genai import (
     RESPONSES,
 )
 from art_otel.conventions.exchanges import whole_attributes
+from art_otel.conventions.values import json_object
 from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.exchange import Exchange, answer_head
@@ -93,24 +96,32 @@ def response_body(exchange: Exchange) -> dict[str, Value]:
 def body_attributes(asked: bytes, answered: bytes = b"") -> dict[str, Value]:
     """Both bodies of a call as they were, and the id of the answer; nothing of one that is no JSON object."""
     attributes: dict[str, Value] = {}
+    # OpenRouter sends blanks until the model answers.
+    asked, answered = (body.removeprefix(BOM_UTF8).lstrip() for body in (asked, answered))
     if asked.startswith(b"{"):
         attributes[names.REQUEST_BODY] = _plainly_escaped(asked)
-    if answered.startswith(b"{"):
+    head = answer_head(answered)
+    said = None if head is not None else json_object(answered)
+    if head is not None or said is not None:
         attributes[names.RESPONSE_BODY] = _plainly_escaped(answered)
-        head = answer_head(answered)
-        if head is not None and isinstance(head.id, str) and head.id:
-            attributes[RESPONSE_ID] = head.id
+        named = values.text((said or {}).get("id") if head is None else head.id)
+        if named is not None:
+            attributes[RESPONSE_ID] = named
     return attributes
 
 
 def _plainly_escaped(body: bytes) -> str:
     r"""The JSON text with characters that need no escape written plainly, so that a secret looks like one.
 
-    .NET writes "a\u002Bb", PHP "a\/b".
+    .NET writes "a\u002Bb", PHP "a\/b", Python "\u9879", which the owner's own patterns may name.
     """
-    if rb"\/" in body or rb"\u00" in body:
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # as lenient JSON it is read later
+    if rb"\/" in body or rb"\u" in body:
+        try:
             body = msgspec.json.encode(msgspec.json.decode(body))
+        except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
+            said = json_object(body)  # NaN, numbers beyond 64 bits, half a surrogate
+            if said is not None:
+                return json.dumps(said, ensure_ascii=False)
     return body.decode(errors="replace")
 
 

@@ -128,7 +128,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
             report = _report_of(streams[name], counts, exporter, chosen)
             of_parts = {} if name is None else {name: written}
             reports.append(replace(report, records=written, files=tuple(map(str, files)), parts=of_parts))
-    report = replace(_together(reports), load=_load_line(reports, chosen, target))
+    report = replace(_together(reports), load=_load_line(reports, chosen, target, has_name=bool(sink.suffix)))
     _write_report(report, target, single=single)
     return report
 
@@ -224,12 +224,12 @@ def _helps(file_format: Format, reasons: Iterable[str]) -> dict[str, str]:
 _LOADERS: Final = {".parquet": "parquet", ".jsonl": "json"}
 
 
-def _load_line(reports: Sequence[ExportReport], file_format: Format, target: Path) -> str | None:
+def _load_line(reports: Sequence[ExportReport], file_format: Format, target: Path, *, has_name: bool) -> str | None:
     """The line of Python that loads the files; None where trainers name them themselves."""
     suffix = Path(reports[0].files[0]).suffix
     if suffix == ".json" and not any(report.parts for report in reports):
         return f"[json.loads(file.read_text()) for file in pathlib.Path({str(target)!r}).rglob('[!_]*.json')]"
-    if suffix not in _LOADERS:
+    if suffix not in _LOADERS or not has_name:
         return None
 
     def paths_of(report: ExportReport) -> str | list[str]:

@@ -29,6 +29,7 @@ from art_otel.attributes import REWARD_NAME
 from art_otel.conventions import ART_OTEL, ERROR_TYPE, EVALUATION, INSTANCE, evaluation_attributes, values
 from art_otel.exchange.attributes import asked_attributes, call_identity, request_body, response_body
 from art_otel.exchange.exchange import CallFailure, Exchange
+from art_otel.forks import after_fork
 from art_otel.live.endings import RolloutCounts, is_quiet
 from art_otel.model_gateway.addresses import Parent, RequestAddress
 from art_otel.model_gateway.attempts import Attempts, RolloutAttempt
@@ -352,6 +353,7 @@ def gateway_resource() -> Resource:
 
 _IDS: Final = Random()  # noqa: S311 # an id is no secret
 """Makes ids, as OTel's own generator does; the system's random bytes take a call of it for each."""
+after_fork(_IDS.seed)  # else each child makes the same ids
 
 
 def span_id() -> str:

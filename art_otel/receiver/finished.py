@@ -288,6 +288,7 @@ class FinishedRollouts:
 
     def _note_read(self) -> None:
         written_by_others = self._written_by_others()
+        self._see()  # what waits may stand in a file that is not written to any more
         with self._lock:
             in_use = {
                 *map(str, self._current),

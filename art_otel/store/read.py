@@ -306,8 +306,11 @@ def _check(name: str, schema: pa.Schema) -> None:
         advice = _advice_on_rewritten(schema)
         raise StoreError(f"{name}: not a trajectory file: its metadata has no {VERSION_KEY.decode()}{advice}")
     if int(version) > SCHEMA_VERSION:
+        raise StoreError(f"{name}: has schema version {version}, this art-otel reads {SCHEMA_VERSION}; upgrade it")
+    if int(version) < SCHEMA_VERSION:
         raise StoreError(
-            f"{name}: has schema version {version}, this art-otel reads up to {SCHEMA_VERSION}; upgrade it"
+            f"{name}: has schema version {version}, of an earlier art-otel; this one reads {SCHEMA_VERSION}: convert"
+            " the dumps again"
         )
     for problem in _problems(READ_ROW.type, pa.struct(schema)):
         raise StoreError(f"{name}: {problem}; write it again from its source")

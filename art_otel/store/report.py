@@ -22,7 +22,7 @@ REPORT_NAME: Final = "_report.json"
 PLAN_PREFIX: Final = "_plan-"
 """How the names of files begin that hold what was planned of a dataset (`data.stored_plan`)."""
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """The version of the schema: it goes up with every change to what a reader must know."""
 
 VERSION_KEY: Final = b"art_otel.schema"
@@ -162,7 +162,7 @@ def read_manifest(folder: str) -> Manifest | None:
         return None
     if manifest.schema_version > SCHEMA_VERSION:
         raise StoreError(
-            f"{storage.shown(location)}: has schema version {manifest.schema_version}, this art-otel reads up to"
+            f"{storage.shown(location)}: has schema version {manifest.schema_version}, this art-otel reads"
             f" {SCHEMA_VERSION}; upgrade it"
         )
     return manifest

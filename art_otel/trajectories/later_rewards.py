@@ -5,8 +5,8 @@ written: `art_otel.batches` and all others that take trajectories in memory see 
 
 A reward may also name a rollout or a response by its id. It reaches the one that this process gathered or got.
 
-Memory: the rewards of the last `_MOST` traces, and as many ids of rollouts and of responses. Older ones are in the
-recording alone, as any reward given later.
+Memory: the rewards of the last `_MOST` traces, and the last `_MOST_IDS` ids of rollouts and of responses. Older ones
+are in the recording alone, as any reward given later.
 """
 
 from collections import OrderedDict
@@ -31,6 +31,7 @@ class GatheredCall(NamedTuple):
     """What tells a call of such a trajectory from others, and the step around it."""
 
     rollout_id: str
+    attempt: int | None
     trace_id: str
     span_id: str
     step: int | None
@@ -39,6 +40,7 @@ class GatheredCall(NamedTuple):
 _GatheredT = TypeVar("_GatheredT", GatheredRollout, GatheredCall)
 
 _MOST: Final = 65_536
+_MOST_IDS: Final = 16_384
 _rollouts: Final[OrderedDict[str, set[GatheredRollout]]] = OrderedDict()
 """By rollout id."""
 _calls: Final[OrderedDict[tuple[str | None, str], set[GatheredCall]]] = OrderedDict()
@@ -52,13 +54,18 @@ def note_gathered(trajectory: Trajectory) -> None:
     rollout = GatheredRollout(trajectory.rollout_id, trajectory.attempt, trajectory.trace_id)
     with _lock:
         _add(_rollouts.setdefault(rollout.rollout_id, set()), rollout)
+        noted: set[GatheredCall] = set()
         for call in trajectory.calls:
             if call.response_id is not None:
-                gathered = GatheredCall(rollout.rollout_id, call.trace_id, call.span_id, call.step)
+                gathered = GatheredCall(rollout.rollout_id, rollout.attempt, call.trace_id, call.span_id, call.step)
+                noted.add(gathered)
                 for owner in (None, rollout.rollout_id):
-                    _add(_calls.setdefault((owner, call.response_id), set()), gathered)
+                    same_id = _calls.setdefault((owner, call.response_id), set())
+                    # A revision may know the call by another span or step; what an earlier one said of it goes.
+                    same_id -= {one for one in same_id - noted if one[:3] == gathered[:3]}
+                    _add(same_id, gathered)
         for kept in (_rollouts, _calls):
-            while len(kept) > _MOST:
+            while len(kept) > _MOST_IDS:
                 kept.popitem(last=False)
 
 

@@ -352,8 +352,8 @@ class Trajectory(Generic[Result_co]):
         object.__setattr__(self, "turns", tuple([turn for call in self.calls for turn in call.choices or ()]))
         derived = final_reward(self.rewards)
         # `replace` hands on both fields of the object that it copies: equal ones are of its rewards, not of these.
-        # Compared as texts, because a NaN is not equal to itself.
-        if self.reward is None or repr(self.reward) == repr(self._derived_reward):
+        given, before = self.reward, self._derived_reward
+        if given is None or given == before or (given != given and before != before):  # noqa: PLR0124 # both are NaN
             object.__setattr__(self, "reward", derived)
         object.__setattr__(self, "_derived_reward", derived)
 

@@ -1,6 +1,8 @@
 """The line of a call has the bodies as they were; what is read of it, and what a collector gets, is made from them."""
 
 import json
+import math
+from codecs import BOM_UTF8
 
 import pytest
 
@@ -9,6 +11,7 @@ from art_otel.conventions.content_names import CONTENT_NAMES
 from art_otel.conventions.exchanges import BODIES, whole
 from art_otel.exchange import api_dialects
 from art_otel.exchange import exchange as exchanges
+from art_otel.exchange.attributes import body_attributes
 from art_otel.exchange.exchange import Exchange
 from art_otel.model_gateway.addresses import RequestAddress
 from art_otel.model_gateway.rollouts import call_span, gateway_resource
@@ -109,3 +112,43 @@ def test_an_answer_beyond_all_bounds_passes_and_is_missing(monkeypatch):
     assert b"".join([exchange.take(piece) for piece in pieces]) + exchange.rest() == b"".join(pieces)
     span = call_span(exchange, RequestAddress("path", "r"), "http://server", gateway_resource())
     assert [(gap.kind, gap.field) for gap in call_of(span).gaps] == [("not logged", "answer")]
+
+
+LENIENT = {
+    **ANSWER,
+    "choices": [{**ANSWER["choices"][0], "logprobs": {"content": [{"token": "a", "logprob": -math.inf}]}}],
+}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"\n \n" + json.dumps(ANSWER).encode(), json.dumps(LENIENT).encode()],
+    ids=["blanks before it", "a number that is none in JSON"],
+)
+def test_an_answer_that_clients_read_is_recorded_with_its_id(answer):
+    span = recorded(json.dumps(CHAT).encode(), answer)
+    assert span.attributes["gen_ai.response.id"] == "c1"
+    assert call_of(span).choices[0].message.content == "yes"
+    assert body_attributes(b"{}", BOM_UTF8 + answer) == body_attributes(b"{}", answer)
+
+
+@pytest.mark.parametrize("answer", [ANSWER, LENIENT], ids=["JSON", "lenient JSON"])
+def test_a_secret_of_other_letters_is_found_where_they_are_escaped(answer):
+    choice = {**answer["choices"][0], "message": {"role": "assistant", "content": "see 项目-1234 now"}}
+    attributes = body_attributes(b"{}", json.dumps({**answer, "choices": [choice]}).encode())
+    assert "项目-1234" in attributes[names.RESPONSE_BODY]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        {"sglext": {"input_ids": [1, 2], "output_ids": [777001]}},
+        {"meta_info": {"output_token_logprobs": [[-0.5, 777001, None]]}},
+        {"raw_output": {"completion_token_ids": [777001]}},
+    ],
+    ids=["SGLang", "SGLang's own API", "Fireworks"],
+)
+def test_ids_go_with_the_secret_that_they_spell_in_whatever_words_a_server_says_them(ids):
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": KEY}, **ids}
+    span = recorded(json.dumps(CHAT).encode(), json.dumps({"id": "c1", "model": "m", "choices": [choice]}).encode())
+    assert "777001" not in str(span.attributes)

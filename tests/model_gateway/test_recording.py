@@ -557,3 +557,17 @@ def test_versions_of_weights_are_asked_for_and_the_agent_does_not_see_them(tmp_p
     assert "weight_versions" not in answer["choices"][0]
     (call,) = recorded(tmp_path)[0].calls
     assert [one.version for one in call.choices[0].weight_versions] == ["7"]
+
+
+def test_processes_that_were_forked_make_other_ids():
+    program = """
+import os
+from art_otel.model_gateway.rollouts import span_id
+for _ in range(2):
+    if os.fork() == 0:
+        os.write(1, f"{span_id()}\\n".encode())
+        os._exit(0)
+    os.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert len({*done.stdout.split()}) == 2, done.stdout

@@ -20,7 +20,11 @@ pytestmark = [
 TIMES = int(os.environ.get("ART_OTEL_SOAK_TIMES", "60"))
 SECONDS = float(os.environ.get("ART_OTEL_SOAK_SECONDS", "0"))
 
-CACHES = {"art_otel.tracing.sdk.span_lines.LineTemplate": 256}
+CACHES = {
+    "art_otel.tracing.sdk.span_lines.LineTemplate": 256,
+    "art_otel.trajectories.later_rewards.GatheredRollout": 16_384,
+    "art_otel.trajectories.later_rewards.GatheredCall": 16_384,
+}
 """How many of our objects may come to be, of those that are kept to be used again."""
 
 AT_WORK = 3

@@ -68,7 +68,7 @@ def test_arts_columns_come_first_with_arts_types(tmp_path):
     schema = pq.read_schema(tmp_path / "x.parquet")
     assert schema.names[:10] == list(ART)
     assert [schema.field(name).type for name in ART] == list(ART.values())
-    assert schema.metadata == {b"art_otel.schema": b"3"}
+    assert schema.metadata == {b"art_otel.schema": b"4"}
 
 
 def test_the_main_history_is_the_longest_path_to_the_first_choice(tmp_path):

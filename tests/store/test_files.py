@@ -197,6 +197,7 @@ def test_a_file_that_is_not_ours_is_refused(tmp_path, table):
     other = tmp_path / "bad.parquet"
     assert "not a trajectory file" in read_error(change(other, table, None))
     assert f"has schema version {NEXT}" in read_error(change(other, table, str(NEXT).encode()))
+    assert "has schema version 1, of an earlier art-otel" in read_error(change(other, table, b"1"))
     assert "not a trajectory file" in read_error(change(other, table, b"\xff"))
     assert "column status is missing" in read_error(change(other, table.drop_columns(["status"])))
     assert "column reward is" in read_error(

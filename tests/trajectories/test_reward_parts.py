@@ -166,6 +166,8 @@ def test_a_reward_that_follows_from_the_rewards_follows_from_those_of_a_copy():
     trajectory = Trajectory(rollout_id="r", trace_id=32 * "1", rewards=(first,))
     assert replace(trajectory, rewards=(first, last)).reward == 0.0
     assert replace(trajectory, rewards=()).reward is None
+    whole = Trajectory(rollout_id="r", trace_id=32 * "1", rewards=(first,), reward=1)
+    assert replace(whole, rewards=(last,)).reward == 0.0
     broken = Reward(name="reward", value=math.nan, source="attribute", time_ns=1)
     assert replace(replace(trajectory, rewards=(broken,)), rewards=(last,)).reward == 0.0
     copied = pickle.loads(pickle.dumps(replace(trajectory, reward=0.5)))

@@ -24,6 +24,7 @@ from wrapt import FunctionWrapper, wrap_function_wrapper
 
 from art_otel.forks import after_fork
 from art_otel.tracing.internal_errors import is_of_signal
+from art_otel.tracing.openai.call import current_call_span
 from art_otel.tracing.openai.client import Patches
 from art_otel.tracing.sdk.processor import is_spooled_only
 from art_otel.tracing.setup.clients import (
@@ -290,7 +291,9 @@ def _place_bypass() -> Patches:
 
 
 def _ask(instrumented: Any, _client: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401 # as openai
-    goes_around = bool(kwargs.get("stream")) or is_spooled_only(trace.get_current_span())
+    # Of a call span around the request nobody knows that it has the prompt: there OpenLLMetry's has it.
+    is_for_spool = is_spooled_only(trace.get_current_span()) and current_call_span() is None
+    goes_around = bool(kwargs.get("stream")) or is_for_spool
     for value in kwargs.values():
         goes_around = goes_around or isinstance(value, Iterator)
     ask: Callable[..., Any] = instrumented.__wrapped__ if goes_around else instrumented

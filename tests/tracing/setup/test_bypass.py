@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.conversions import convert_files
 from tests.tracing.setup.programs import asking, run_code
 
 pytestmark = pytest.mark.long
@@ -87,3 +88,26 @@ def test_what_was_named_later_is_no_longer_gone_around(tmp_path, server):
     head = "import art_otel\nfrom openai import OpenAI\nart_otel.configure(instrumentor='openllmetry')"
     found = run_code(tmp_path, f"{head}\n{CALLS}", ART_OTEL_ENABLED="1", **asking(server))
     assert found.ended == ["openai.chat", "openai.chat", "rollout app.py"], found.errors
+
+
+IN_A_CALL_SPAN = """
+import art_otel
+from openai import OpenAI
+from opentelemetry import trace
+
+@art_otel.rollout
+def agent():
+    about = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    with trace.get_tracer("app").start_as_current_span("ask", attributes=about):
+        OpenAI().chat.completions.create(model="m", messages=[{"role": "user", "content": "hello"}])
+
+agent()
+"""
+
+
+def test_a_call_span_of_the_app_without_a_prompt_costs_no_prompt(tmp_path, server):
+    run_code(tmp_path, IN_A_CALL_SPAN, ART_OTEL_ENABLED="1", **asking(server))
+    ((trajectory,), _) = convert_files(tmp_path / "out", tmp_path / ".art" / "spool")
+    (call,) = trajectory.calls
+    assert [message.content for message in call.input_messages] == ["hello"]
+    assert trajectory.complete
