@@ -5,7 +5,10 @@ those that compare groups with each other are taken from the judgement of the wh
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
+from statistics import fmean, pstdev, stdev
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +53,28 @@ class Comparison:
     members: list[int]
     compared: list[Trajectory]
     plan: Plan
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """The reward of each member that counts, None of the others. Shape: (members,)."""
+        turns = [self.plan.turn_rewards(number) for number in range(len(self.members))]
+        return [each[0].reward if each else None for each in turns]
+
+
+def show_formula(name: str, reward: float, rewards: Sequence[float], advantage: float) -> str:
+    """How an advantage came about: `group mean 0.9: (0 - 0.9) / 0.3 = -3`. `rewards` are those that count."""
+    if len(rewards) < 2 or min(rewards) == max(rewards):
+        return "all rewards of the group are equal: advantage 0"
+    mean = (fsum(rewards) - reward) / (len(rewards) - 1) if name == "rloo" else fmean(rewards)
+    std = {"grpo": pstdev, "grpo_sample": stdev}.get(name)
+    baseline = _number(mean) if mean >= 0 else f"({_number(mean)})"
+    difference = f"{_number(reward)} \N{MINUS SIGN} {baseline}"
+    whole = difference if std is None else f"({difference}) / {_number(std(rewards))}"
+    return f"{'mean of the others' if name == 'rloo' else 'group mean'} {_number(mean)}: {whole} = {_number(advantage)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}".replace("-", "\N{MINUS SIGN}")
 
 
 def members_of(snapshot: Snapshot, row: int) -> list[int]:

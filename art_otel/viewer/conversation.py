@@ -1,6 +1,7 @@
 """Conversation: messages as JSON values, as the page and its texts show them. Texts are verbatim."""
 
 import binascii
+import re
 from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any, Final, cast
@@ -15,6 +16,12 @@ _MEDIA: Final = frozenset({"image", "image_url", "input_image", "audio", "input_
 _LONGEST: Final = 2_000
 """Characters of a part that is neither text nor an image; `Raw` has all of it."""
 
+_LONGEST_FAILURE: Final = 80
+_FAILED: Final = re.compile(
+    r"^(?:\w*(?:Error|Exception)\b|Traceback |(?i:error|failed)\b)|\b[1-9]\d* failed\b|\bexit (?:code|status):? [1-9]"
+    r'|"(?i:is_?)?error":(?! ?(?:null|false|""|\{\}|\[\]))|"(?:ok|success)": ?false|"exit_?code": ?-?[1-9]'
+    r'|"status": ?"(?i:error|failed|failure)"'
+)
 _IMAGES: Final = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8", "image/gif": b"GIF8", "image/webp": b"RIFF"}
 """What a browser shows without running anything of it, by the bytes with which it begins."""
 
@@ -44,12 +51,24 @@ def message_text(message: Message) -> str:
     )
 
 
+def failure_in(text: str) -> str | None:
+    """The words with which the result of a tool says that it failed: in its first or last line, or in JSON."""
+    lines = text.strip().splitlines()
+    searched = [text] if text.startswith("{") else [*lines[:1], *lines[-1:]]
+    found = next(filter(None, map(_FAILED.search, searched)), None)
+    return None if found is None else found.string[found.start() :].splitlines()[0][:_LONGEST_FAILURE]
+
+
 def show_execution(execution: ToolExecution, result: Message | None) -> dict[str, Any]:
     """What ran, and what came of it where the message says something else."""
     ended, came = execution.end_ns, _as_text(execution.result)
+    said = None if result is None else message_text(result)
+    is_equal = (
+        said is not None and came is not None and (said.strip() == came.strip() or _decoded(said) == _decoded(came))
+    )
     return {
         "name": execution.name,
-        "result": None if result is not None and came == result.content else came,
+        "result": None if is_equal else came,
         "error": execution.error,
         "durationMs": None if ended is None else (ended - execution.start_ns) / 1e6,
     }

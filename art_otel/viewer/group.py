@@ -3,20 +3,21 @@
 Invariant: advantages are those of `art_otel.batches` for the whole group; the sentences only say the formula again.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean, pstdev, stdev
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import numpy as np
 
 from art_otel.data.option_texts import NONE
 from art_otel.store import Wanted
 from art_otel.trajectories import GroupKey
-from art_otel.viewer.addresses import NotFoundError
+from art_otel.viewer.addresses import NotFoundError, encode_key
 from art_otel.viewer.alignment import align, messages_of, parting_line
-from art_otel.viewer.comparison import compare
+from art_otel.viewer.comparison import compare, show_formula
 from art_otel.viewer.judging import DEFAULTS, PlanOptions
+from art_otel.viewer.listing import list_rows
 from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.snapshot import Snapshot
 
@@ -32,12 +33,14 @@ def show_group(snapshot: Snapshot, key: GroupKey, options: PlanOptions) -> dict[
     of_group = np.flatnonzero(snapshot.outlines.in_group(key))
     if not len(of_group):
         raise NotFoundError(f"no group {key.group_id!r:.200} in this data")
-    rewards = snapshot.outlines.rewards[of_group]
-    order = np.argsort(-rewards, kind="stable")  # those without a reward come last
-    rows, rewards = of_group[order].tolist(), rewards[order]
+    best = {"group": encode_key(key), "sort": "reward", "order": "desc", "plan": urlencode(options.texts)}
+    rows = list_rows(snapshot, best).tolist()
+    places = {row: place for place, row in enumerate(of_group.tolist())}
+    order = [places[row] for row in rows]
+    rewards = snapshot.outlines.rewards[rows]
     trajectories = snapshot.read(rows[:_MOST_MEMBERS], _MESSAGES)
     lines = align([messages_of(trajectory) for trajectory in trajectories])
-    advantage, why = _advantage(snapshot, of_group.tolist(), order.tolist(), options)
+    advantage, why = _advantage(snapshot, rows, order, options)
     return {
         "groupId": key.group_id,
         "step": key.training_step,
@@ -59,58 +62,43 @@ def _advantage(
         return None, f"{options.credit} compares parts of rollouts; {_ELSEWHERE}"
     if options.compares_groups:
         return None, f"{options.advantage} compares groups with each other; {_ELSEWHERE}"
-    comparison = compare(snapshot, rows[0], options)
-    plan = comparison.plan
-    units = [plan.turn_rewards(number) for number in order]
-    skipped = {place: plan.skipped[number] for place, number in enumerate(order) if number in plan.skipped}
-    rewards = [turns[0].reward if turns else None for turns in units]
-    advantages = [turns[0].advantage if turns else None for turns in units]
+    comparison, judgement = compare(snapshot, rows[0], options), snapshot.judging.wait(options)
+    plan, of_members = comparison.plan, comparison.rewards
+    rewards = [of_members[number] for number in order]
+    # One that is not trained has no advantage, though its reward may count.
+    advantages = [
+        plan.turn_rewards(number)[0].advantage if judgement.trained[row] else None
+        for row, number in zip(rows, order, strict=True)
+    ]
     usable = [reward for reward in rewards if reward is not None]
     if not usable:
         return None, "no member that the options select has a usable reward and a completion"
-    mean = fmean(usable)
+    formulas = [
+        f"reward {reward:g}, {show_formula(options.advantage, reward, usable, advantage)}"
+        for reward, advantage in zip(rewards, advantages, strict=True)
+        if reward is not None and advantage is not None
+    ]
+    untrained = [
+        f"Member {place} {'is left out' if reward is None else 'counts in the mean, but is not trained'}: {reason}."
+        for place, (row, reward) in enumerate(zip(rows, rewards, strict=True), 1)
+        if (reason := judgement.verdicts[row]) is not None
+    ]
     derived = {
         "name": options.advantage,
         "rewards": rewards,
-        "baseline": None if options.advantage == "rloo" else mean,
-        "std": _std(options.advantage, usable),
+        "baseline": None if options.advantage == "rloo" else fmean(usable),
         "advantages": advantages,
-        "says": _says(options.advantage, rewards, usable, advantages, skipped),
+        "formulas": formulas,
+        "counted": sum(reward is not None for reward in rewards) - len(formulas),
+        "says": [*_says(options.advantage, len(rewards), usable), *untrained],
     }
     return derived, None
 
 
-def _std(name: str, usable: Sequence[float]) -> float | None:
-    if name == "grpo":
-        return pstdev(usable)
-    return stdev(usable) if name == "grpo_sample" and len(usable) > 1 else None
-
-
-def _says(
-    name: str,
-    rewards: Sequence[float | None],
-    usable: Sequence[float],
-    advantages: Sequence[float | None],
-    skipped: Mapping[int, str],
-) -> list[str]:
+def _says(name: str, size: int, usable: Sequence[float]) -> list[str]:
     shown = ", ".join(f"{reward:g}" for reward in usable)
-    says = [f"{len(usable)} of {len(rewards)} members have a reward that counts: {shown}."]
-    says += [f"Member {number + 1} is left out: {reason}." for number, reason in skipped.items()]
-    if len(usable) == 1 or math.isclose(min(usable), max(usable)):
-        return [*says, "All known rewards are equal, so every advantage is 0."]
-    mean = fmean(usable)
-    says.append(
-        f"Baseline: the mean of these rewards is {mean:.6g}."
-        if name != "rloo"
-        else "Baseline of each: the mean of the others."
-    )
-    std = _std(name, usable)
-    if std is not None:
-        kind = "population" if name == "grpo" else "sample"
-        says.append(f"Their {kind} deviation is {std:.6g}; 1e-6 is added to it.")
-    for number, (reward, advantage) in enumerate(zip(rewards, advantages, strict=True), 1):
-        if reward is not None and advantage is not None:
-            baseline = mean if name != "rloo" else (math.fsum(usable) - reward) / (len(usable) - 1)
-            divided = "" if std is None else f" / {std:.6g}"
-            says.append(f"Member {number}: ({reward:g} - {baseline:.6g}){divided} = {advantage:+.6g}.")
+    says = [f"{len(usable)} of {size} members have a reward that counts: {shown}."]
+    if name in ("grpo", "grpo_sample") and len(usable) > 1 and min(usable) < max(usable):
+        kind, std = ("population", pstdev) if name == "grpo" else ("sample", stdev)
+        says.append(f"Their {kind} deviation is {std(usable):.6g}; 1e-6 is added to it.")
     return says

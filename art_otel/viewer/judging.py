@@ -24,7 +24,7 @@ from art_otel.data.sources import Sources
 from art_otel.errors import ArtOtelError
 from art_otel.store import Combined
 from art_otel.viewer.addresses import ReplacedError
-from art_otel.viewer.outlines import ListColumn
+from art_otel.viewer.outlines import ListColumn, Outlines
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +71,14 @@ class PlanOptions:
 
 
 DEFAULTS: Final = PlanOptions()
+FLAT: Final = {
+    "whole group failed": "all rewards of the group are the lowest of the data",
+    "whole group solved it": "all rewards of the group are the highest of the data",
+    "equal rewards": "all rewards of the group are equal, but not the lowest or highest of the data",
+    "alone in its group": "no other rollout of its group has a reward that counts",
+    "as good as its group": "its reward is the mean that it is compared with; others of the group teach",
+}
+"""Why trained tokens have advantage 0, in a few words and in more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,6 +131,18 @@ class Judgement:
     def has_gradient(self) -> NDArray[np.bool_]:
         """Mark the rows with a token that teaches something. Shape: (rows,)."""
         return self.trained > self.flat
+
+    def flat_kinds(self, outlines: Outlines) -> NDArray[np.int64]:
+        """Why trained tokens of each row have advantage 0, as a position in FLAT; -1 for none. Shape: (rows,)."""
+        groups, rewards = outlines.groups_of_rows[0], outlines.rewards
+        known = np.flatnonzero(np.isfinite(rewards) & (groups >= 0) & ~self.refused)
+        count = int(groups.max(initial=-1)) + 2  # the last is of rows without a group
+        low, high, sizes = np.full(count, np.inf), np.full(count, -np.inf), np.bincount(groups[known], minlength=count)
+        np.minimum.at(low, groups[known], rewards[known])
+        np.maximum.at(high, groups[known], rewards[known])
+        lowest, highest = rewards[known].min(initial=0), rewards[known].max(initial=-np.inf)
+        kinds = np.select([sizes < 2, low < high, low == lowest, high == highest], [3, 4, 0, 1], 2)
+        return np.where(self.flat > 0, kinds[groups], -1)
 
     def untrained(self, reason: str) -> NDArray[np.bool_]:
         """Mark the rows that are skipped, or have completions that are, for this reason. Shape: (rows,)."""

@@ -1,7 +1,7 @@
 """Listing: the rollouts that a filter leaves, in an order, a page at a time; which comes before and after one.
 
-Invariant: filters are joined by "and"; rows without a value come last in every order, and rows of equal values stand in
-the order of the data. Without an order the newest come first.
+Invariant: filters are joined by "and"; rows without a value come last in every order. Of equals the lowest advantage
+comes first, then the latest step, then the newest. Without an order the newest come first.
 """
 
 # pyarrow ships no types.
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from art_otel.errors import UsageError
 from art_otel.viewer.addresses import TrajectoryKey, decode_group_key, encode_key
-from art_otel.viewer.judging import DEFAULTS, Judgement, PlanOptions
+from art_otel.viewer.judging import DEFAULTS, FLAT, Judgement, PlanOptions
 from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.snapshot import Snapshot
 from art_otel.viewer.texts import show_texts
@@ -174,8 +174,10 @@ def _training(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.bool_]
             return judgement.flat > 0
         case "no":
             return judgement.trained == 0
+        case what if what in FLAT:
+            return judgement.flat_kinds(snapshot.outlines) == [*FLAT].index(what)
         case what:
-            raise UsageError(f"trains={what!r:.50}: use gradient, flat or no")
+            raise UsageError(f"trains={what!r:.50}: use gradient, flat, {', '.join(FLAT)} or no")
 
 
 _FILTERS: Final[Mapping[str, Callable[[Snapshot, Mapping[str, str]], NDArray[np.bool_]]]] = {
@@ -209,16 +211,20 @@ def _order(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.int64]:
         raise UsageError(f"order={order!r:.50}: use asc or desc")
     if not sort:
         return snapshot.outlines.newest if order == "asc" else snapshot.outlines.newest[::-1]
-    if (sort, order) in snapshot.orders:
-        return snapshot.orders[sort, order]
+    options, key = asked_options(query), (f"{sort} {order}", query.get("plan") or "")
+    judgement = snapshot.judging.done() if options is None else snapshot.judging.wait(options)
+    if key in snapshot.orders:
+        return snapshot.orders[key]
     encoded = _sort_values(snapshot, sort, query).dictionary_encode()
     direction = "descending" if order == "desc" else "ascending"
     places = pc.array_sort_indices(encoded.dictionary, order=direction).to_numpy()
     ranks = np.append(np.argsort(places), len(places))
     codes = pc.fill_null(encoded.indices, len(places)).to_numpy(zero_copy_only=False)
-    result = np.argsort(ranks[codes], kind="stable").astype(np.int64)
-    if sort not in ("tokens", "advantage"):  # these depend on the options
-        snapshot.orders[sort, order] = result
+    steps = snapshot.outlines.column("shown_training_step").to_numpy(zero_copy_only=False).astype(np.float64)
+    age = np.argsort(snapshot.outlines.newest)
+    result = np.lexsort((age, -steps, age if judgement is None else judgement.advantage, ranks[codes])).astype(np.int64)
+    if judgement is not None:
+        snapshot.orders[key] = result
     return result
 
 

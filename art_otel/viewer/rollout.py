@@ -7,7 +7,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Any, Final
 
 import msgspec
@@ -18,8 +17,8 @@ from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Span
 from art_otel.trajectories import Reward, Trajectory, trajectory_json
 from art_otel.viewer.addresses import NotFoundError, TrajectoryKey, encode_key, group_key_of
-from art_otel.viewer.comparison import Comparison, compare
-from art_otel.viewer.judging import Judgement, PlanOptions
+from art_otel.viewer.comparison import Comparison, compare, show_formula
+from art_otel.viewer.judging import FLAT, Judgement, PlanOptions
 from art_otel.viewer.labels import Labeled
 from art_otel.viewer.snapshot import Snapshot
 from art_otel.viewer.story import begin_of, tell_story
@@ -71,9 +70,11 @@ def show_rollout(
     (trajectory,) = snapshot.read([row])
     comparison = compare(snapshot, row, options, trajectory)
     verdict = comparison.verdict
+    code = snapshot.outlines.errors.codes[row]
     verdicts = verdict.completions or (verdict.skipped,) * len(trajectory.turns)
     return {
-        **_compared_with(comparison),
+        **_compared_with(comparison, options),
+        "sameError": int((snapshot.outlines.errors.codes == code).sum()) - 1 if code >= 0 else 0,
         "error": trajectory.error,
         "parentRolloutId": trajectory.parent_rollout_id,
         "rewards": [show_reward(trajectory, reward) for reward in trajectory.rewards],
@@ -87,12 +88,15 @@ def show_rollout(
     }
 
 
-def _compared_with(comparison: Comparison) -> dict[str, float | None]:
-    """The mean reward of the group, and the advantage under the options; None where there is not just one."""
+def _compared_with(comparison: Comparison, options: PlanOptions) -> dict[str, float | str | None]:
+    """The advantage under the options, and how it came about; None where there is no single one."""
     advantages = {one.advantage for one in comparison.turn_rewards if one.reward is not None}
-    rewards = [one.reward for one in comparison.compared if one.reward is not None]
     is_one = len(advantages) == 1 and comparison.verdict.skipped is None and len(comparison.compared) > 1
-    return {"baseline": fmean(rewards) if is_one else None, "advantage": advantages.pop() if is_one else None}
+    advantage, reward = advantages.pop() if is_one else None, comparison.trajectory.reward
+    if advantage is None or reward is None or options.unit != "rollout" or options.compares_groups:
+        return {"advantage": advantage, "formula": None}
+    rewards = [each for each in comparison.rewards if each is not None]
+    return {"advantage": advantage, "formula": show_formula(options.advantage, reward, rewards, advantage)}
 
 
 def raw_rollout(snapshot: Snapshot, row: int, part: str | None = None) -> dict[str, Any]:
@@ -117,6 +121,7 @@ def show_rows(
     """The rows as the page shows them, judged under these options, or the default ones."""
     outlines, labels, running = snapshot.outlines, snapshot.labels.all(), snapshot.running
     judgement = snapshot.judging.done() if options is None else snapshot.judging.wait(options)
+    kinds = None if judgement is None else judgement.flat_kinds(outlines)
     return [
         _row(record, outlines.reasons.row(number), outlines.models.row(number))
         | {
@@ -133,6 +138,7 @@ def show_rows(
             **_labeled(labels.get((int(record["source"]), record["rollout_id"], record["attempt"]))),
         }
         | _judged(judgement, number)
+        | {"flat": None if kinds is None or kinds[number] < 0 else [*FLAT][kinds[number]]}
         for number, record in zip(map(int, rows), outlines.records(rows), strict=True)
     ]
 

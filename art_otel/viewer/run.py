@@ -27,7 +27,7 @@ from art_otel.errors import StorageError
 from art_otel.runlog.history import means_by_step, read_rows
 from art_otel.store import REPORT_NAME
 from art_otel.viewer.addresses import NotFoundError
-from art_otel.viewer.judging import DEFAULTS, Judgement, PlanOptions, described_options
+from art_otel.viewer.judging import DEFAULTS, FLAT, Judgement, PlanOptions, described_options
 from art_otel.viewer.listing import asked_options, chosen_rows
 from art_otel.viewer.outlines import ValueColumn
 from art_otel.viewer.rollout import show_rows
@@ -42,19 +42,23 @@ _MOST_CHOICES: Final = 200
 _BINS: Final = 20
 _MOST_ERRORS: Final = 5
 _READ_FIRST: Final = 8
+_FLAT_HELPS: Final = (
+    "Sample tasks that are sometimes solved, more rollouts of each, or leave them out with zero_variance=drop."
+)
 _AXES: Final = frozenset({"step", "training_step", "recorded_at"})
 
 
 class Axis(NamedTuple):
     """What numbers are compared over: steps, policy versions or sources. A column of many steps is of several.
 
-    `codes` has the column of each row, -1 for none; `queries` choose the rows of a column.
+    `codes` has the column of each row, -1 for none. It has `size` of all `steps`; its label chooses its rows.
     """
 
     kind: str
     labels: list[str]
-    queries: list[dict[str, str]]
     codes: Rows
+    steps: int
+    size: int
 
 
 def show_run(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
@@ -69,10 +73,10 @@ def show_run(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
         "running": int(snapshot.running[rows].sum()),
         "judged": judgement is not None,
         "problem": snapshot.judging.problem() if judgement is None else judgement.problem,
-        "axis": {"kind": axis.kind, "labels": axis.labels, "queries": axis.queries},
+        "axis": {name: getattr(axis, name) for name in ("kind", "labels", "steps", "size")},
         "series": series,
         "learned": [_learned(axis, one) for one in series],
-        "tasks": show_tasks(snapshot, judgement, axis, rows),
+        "tasks": show_tasks(snapshot, judgement, axis, rows, _over_steps(snapshot, query, rows)),
         "trains": None if judgement is None else _trains(snapshot, judgement, options or DEFAULTS, rows),
         "wrong": _wrong(snapshot, rows),
         "rewards": _histogram(snapshot.outlines.rewards[rows]),
@@ -81,6 +85,12 @@ def show_run(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
         "sharedGroups": snapshot.combined.shared_group_ids,
         "account": _account(snapshot),
     }
+
+
+def _over_steps(snapshot: Snapshot, query: Mapping[str, str], rows: Rows) -> Rows:
+    """The rows at all steps: a task is of the same kind whichever step or group of it is chosen."""
+    others = {name: value for name, value in query.items() if name not in ("step", "group")}
+    return rows if len(others) == len(query) else np.flatnonzero(chosen_rows(snapshot, others))
 
 
 def _axis(snapshot: Snapshot) -> Axis:
@@ -94,15 +104,15 @@ def _axis(snapshot: Snapshot) -> Axis:
     kinds = [("step", outlines.steps), ("version", versions), ("source", sources)]
     kind, values = next(((kind, each) for kind, each in kinds if len(each.names) > 1), kinds[0])
     order = sorted(range(len(values.names)), key=lambda code: _number_first(values.names[code]))
-    size = -(-len(order) // _MOST_COLUMNS) if kind == "step" else 1
+    size = max(-(-len(order) // _MOST_COLUMNS), 1) if kind == "step" else 1
     columns = np.full(len(order) + 1, -1)
-    columns[order] = np.arange(len(order)) // max(size, 1)
+    columns[order] = np.arange(len(order)) // size
     labels: list[str] = []
-    for start in range(0, len(order), max(size, 1)):
+    for start in range(0, len(order), size):
         first, last = (values.names[order[at]] for at in (start, min(start + size, len(order)) - 1))
         label = names[first] if kind == "source" else str(first)
         labels.append(label if first == last else f"{first}-{last}")
-    return Axis(kind, labels, [{kind: label} for label in labels], columns[values.codes])
+    return Axis(kind, labels, columns[values.codes], len(order), size)
 
 
 def _number_first(value: object) -> tuple[int, str]:
@@ -139,9 +149,23 @@ def _series(snapshot: Snapshot, judgement: Judgement | None, axis: Axis, rows: R
                     total / size if size else None
                     for total, size in zip(sums.tolist(), counts.tolist(), strict=True)
                 ],
+                "smooth": _smooth(sums, counts),
                 "gradient": None if judgement is None else _gradient(judgement, axis, groups, members),
             })  # fmt: skip
     return series
+
+
+def _smooth(sums: NDArray[Any], counts: Rows) -> list[float | None]:
+    """The mean over a tenth of the columns that have rewards; at both ends it is that of the whole tenth there."""
+    known = np.flatnonzero(counts)
+    tenth = -(-len(known) // 10)
+    starts = np.clip(np.arange(len(known)) - tenth // 2, 0, len(known) - tenth)
+    totals, sizes = (np.concatenate([[0], np.cumsum(values[known])]) for values in (sums, counts))
+    means = (totals[starts + tenth] - totals[starts]) / (sizes[starts + tenth] - sizes[starts])
+    smooth: list[float | None] = [None] * len(counts)
+    for column, mean in zip(known.tolist(), means.tolist(), strict=True):
+        smooth[column] = mean
+    return smooth
 
 
 def _gradient(judgement: Judgement, axis: Axis, groups: Rows, rows: Rows) -> list[float | None]:
@@ -156,23 +180,16 @@ def _gradient(judgement: Judgement, axis: Axis, groups: Rows, rows: Rows) -> lis
 
 
 def _learned(axis: Axis, series: Mapping[str, Any]) -> dict[str, Any]:
-    """The mean reward of the first and the last tenth of the columns that have rewards; one column has a mean alone."""
+    """The ends of the smooth line, and over how many steps they are; one column has a mean alone."""
     known = [column for column, count in enumerate(series["rewarded"]) if count]
     tenth = -(-len(known) // 10)
     parts = [known[:tenth], known[-tenth:] if len(known) > 1 else []]
-    means = [
-        sum(series["reward"][column] * series["rewarded"][column] for column in part)
-        / sum(series["rewarded"][column] for column in part)
-        if part
-        else None
-        for part in parts
-    ]
     return {
         "source": series["source"],
         "split": series["split"],
-        "first": means[0],
-        "last": means[1],
-        "columns": tenth,
+        "first": series["smooth"][known[0]] if known else None,
+        "last": series["smooth"][known[-1]] if len(known) > 1 else None,
+        "over": tenth * axis.size,
         "queries": [_query_of(axis, part) for part in parts],
     }
 
@@ -186,7 +203,10 @@ def _query_of(axis: Axis, columns: Sequence[int]) -> dict[str, str] | None:
 
 
 def _trains(snapshot: Snapshot, judgement: Judgement, options: PlanOptions, rows: Rows) -> dict[str, Any]:
-    """The sampled tokens in parts: with a gradient, with advantage 0, and by each reason why they do not train."""
+    """The sampled tokens in parts: with a gradient, with advantage 0, and by each reason why they do not train.
+
+    Each rollout is in the `rollouts` of one part; `count` are those with tokens of it.
+    """
     taken = rows[~snapshot.running[rows]]
     is_taken = np.zeros(len(snapshot.outlines), np.bool_)
     is_taken[taken] = True
@@ -206,6 +226,7 @@ def _trains(snapshot: Snapshot, judgement: Judgement, options: PlanOptions, rows
     if "no reward" in cures:
         cures["no reward"] = cure_of_no_reward(judgement.report.no_final_reward)
     flat, trained = int(judgement.flat[taken].sum()), int(judgement.trained[taken].sum())
+    learns, kinds = judgement.has_gradient & is_taken, np.where(is_taken, judgement.flat_kinds(snapshot.outlines), -1)
     return {
         "sampled": int(judgement.sampled[taken].sum()),
         "gradient": trained - flat,
@@ -213,10 +234,25 @@ def _trains(snapshot: Snapshot, judgement: Judgement, options: PlanOptions, rows
         "uncounted": int((~judgement.counted[taken]).sum()),
         "rollouts": len(taken),
         "trained": verdicts[None],
-        "gradientRollouts": int(judgement.has_gradient[taken].sum()),
-        "flatRollouts": int((judgement.flat[taken] > 0).sum()),
+        "gradientRollouts": int(learns.sum()),
+        "gradientCut": int((learns & snapshot.outlines.cut).sum()),
+        "gradientErrors": int((learns & snapshot.outlines.equal("status", "error")).sum()),
         "parts": [
-            show_reason(reason, rollouts[reason], cures[reason]) | {"tokens": tokens[reason]}
+            {
+                "reason": f"advantage 0: {kind}",
+                "query": {"trains": kind},
+                "means": means,
+                "helps": _FLAT_HELPS,
+                "count": int((kinds == code).sum()),
+                "rollouts": int(((kinds == code) & ~learns).sum()),
+                "tokens": int(judgement.flat[kinds == code].sum()),
+            }
+            for code, (kind, means) in enumerate(FLAT.items())
+            if (kinds == code).any()
+        ]
+        + [
+            show_reason(reason, rollouts[reason], cures[reason])
+            | {"query": {"why": reason}, "tokens": tokens[reason], "rollouts": verdicts[reason]}
             for reason in sorted(rollouts, key=lambda each: (-tokens[each], -rollouts[each], each))
             if rollouts[reason] or tokens[reason]
         ],
@@ -270,7 +306,7 @@ def read_first(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
     # The latest first: of a run that learned, old failures are no news.
     axis, age = _axis(snapshot), np.argsort(outlines.newest)
     late = rows[np.lexsort((age[rows], -axis.codes[rows]))]
-    tasks, kinds = outlines.tasks, Kinds.of(outlines, axis.codes, rows)
+    tasks, kinds = outlines.tasks, Kinds.of(outlines, axis.codes, rows, _over_steps(snapshot, query, rows))
     trained = late[np.isfinite(judgement.advantage[late])]
     by_advantage = trained[np.argsort(judgement.advantage[trained], kind="stable")]
     failing = np.isin(tasks.codes[late], kinds.tasks_of("forgotten"))

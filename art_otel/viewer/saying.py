@@ -59,10 +59,10 @@ def say(snapshot: Snapshot, where: str) -> dict[str, Any]:
         },
         "trains": trains
         and {
-            **{name: trains[name] for name in ("sampled", "gradient", "flat", "uncounted", "rollouts", "trained")},
-            "untrained": [
-                {**{name: part[name] for name in ("reason", "tokens", "helps")}, "rollouts": part["count"]}
-                | {"address": address(why=part["reason"])}
+            **{name: each for name, each in trains.items() if name not in ("parts", "unchosen")},
+            "parts": [
+                {name: part[name] for name in ("reason", "tokens", "helps")}
+                | {"rollouts": part["count"], "address": address(**part["query"])}
                 for part in trains["parts"]
             ],
             "without_a_choice": trains["unchosen"],
@@ -103,7 +103,7 @@ def as_text(said: Mapping[str, Any]) -> str:
     tasks = said["tasks"]
     lines.append(
         f"Which tasks fail?   {tasks['never']} never solved, {tasks['forgotten']} forgotten,"
-        f" {tasks['failing']} not learned of {tasks['total']}"
+        f" {tasks['failing']} mostly failing of {tasks['total']}"
     )
     lines += [_line(f"{one['kind']}: {one['task']}", one["address"]) for one in tasks["named"][:_MOST_TASKS]]
     if len(tasks["named"]) > _MOST_TASKS:
@@ -111,9 +111,13 @@ def as_text(said: Mapping[str, Any]) -> str:
     if (trains := said["trains"]) is not None:
         share = f"{_share(trains['gradient'], trains['sampled'])} of {trains['sampled']:,} tokens"
         lines.append(f"What trains?        {share}; {_share(trains['flat'], trains['sampled'])} have advantage 0")
+        if trains["gradientCut"]:
+            lines.append(
+                _line(f"{trains['gradientCut']:,} of {_rollouts(trains['gradientRollouts'])} with a gradient were cut")
+            )
         lines += [
             _line(f"{one['reason']}: {_rollouts(one['rollouts'])}. {one['helps']}", one["address"])
-            for one in trains["untrained"]
+            for one in trains["parts"]
         ]
         if trains["without_a_choice"]:
             named = ", ".join(
@@ -121,7 +125,7 @@ def as_text(said: Mapping[str, Any]) -> str:
             )
             lines.append(_line(f"trained without a choice of {trains['without_a_choice'][0]['kind']}: {named} tokens"))
     wrong = said["wrong"]
-    counts = {"errors": wrong["error"], "with a failed call": wrong["failed"], "cut": wrong["cut"]}
+    counts = {"ended in an error": wrong["error"], "cut": wrong["cut"], "with a call that failed": wrong["failed"]}
     counts["incomplete"] = wrong["incomplete"]
     named = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing"
     lines.append(f"What goes wrong?    {named}")

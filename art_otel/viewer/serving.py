@@ -35,7 +35,7 @@ from art_otel.viewer.addresses import (
     decode_trajectory_key,
 )
 from art_otel.viewer.group import show_group
-from art_otel.viewer.judging import DEFAULTS, PlanOptions, described_options
+from art_otel.viewer.judging import DEFAULTS, PlanOptions
 from art_otel.viewer.labels import LABELS_NAME, Change
 from art_otel.viewer.listing import (
     asked_options,
@@ -47,7 +47,7 @@ from art_otel.viewer.listing import (
     read_number,
 )
 from art_otel.viewer.rollout import RecordedSpans, raw_rollout, show_rollout, show_rows
-from art_otel.viewer.run import choices_of, read_first, show_metrics, show_plan, show_run
+from art_otel.viewer.run import read_first, show_metrics, show_plan, show_run
 from art_otel.viewer.snapshot import Snapshot, ViewedData
 from art_otel.viewer.tokens import Tokenizer, show_tokens
 from art_otel.viewer.verified import show_verifications
@@ -166,7 +166,6 @@ class Api:
             "hasRuns": any(source.run is not None for source in snapshot.sources),
             "hasSpans": self.spans is not None,
             "live": self.live,
-            "options": described_options(DEFAULTS, choices_of(snapshot)),
             "canLabel": snapshot.labels.writable,
         }
 

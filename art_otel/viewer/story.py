@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from art_otel.trajectories import Reward, Trajectory
 from art_otel.trajectories.model import message_ends
 from art_otel.trajectories.trees import MessageNode, numbered, position_of
-from art_otel.viewer.conversation import message_parts, show_execution
+from art_otel.viewer.conversation import failure_in, message_parts, message_text, show_execution
 from art_otel.viewer.tree import Thread, find_hosts, find_threads
 
 if TYPE_CHECKING:
@@ -187,9 +187,12 @@ class _Story:
         tools: list[dict[str, Any]] = []
         for index in range(len(turn.message.tool_calls) if turn.message else 0):
             result, execution = self._results.get((at, index)), self._executions.get((at, index))
-            ran = execution and show_execution(execution, None if result is None else self.messages[result])
+            message = None if result is None else self.messages[result]
+            ran = None if execution is None else show_execution(execution, message)
             inside = [block for host, block in blocks if host == (at, index)]
-            tools.append({"result": result, "execution": ran, "blocks": inside})
+            said = "" if message is None else message_text(message)
+            failed: str | None = (ran["error"] or failure_in(said or ran["result"] or "")) if ran else failure_in(said)
+            tools.append({"result": result, "execution": ran, "failed": failed, "blocks": inside})
         return {
             "kind": "turn",
             "turn": at,

@@ -7,7 +7,8 @@ are compared as parts of their range, which is 0 to 1 where all are in it.
     forgotten  ends far below an earlier step above 0.5
     failing    ends in the lower half, no better than it began
     solved     begins and ends above 0.85
-    learning   all others
+    learning   of all others, those that end better than they began
+    partly     the rest, as of one step alone
 """
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from art_otel.viewer.run import Axis
     from art_otel.viewer.snapshot import Snapshot
 
-KINDS: Final = ("never", "forgotten", "failing", "learning", "solved")
+KINDS: Final = ("never", "forgotten", "failing", "partly", "learning", "solved")
 FAILING: Final = KINDS[:3]
 """In the order in which they are shown."""
 
@@ -50,8 +51,14 @@ class Kinds(NamedTuple):
     change: NDArray[np.float64]
 
     @classmethod
-    def of(cls, outlines: "Outlines", columns: Numbers, rows: Numbers) -> "Kinds":
-        """The kinds of the tasks of these rows; those without a column count as of the first."""
+    def of(cls, outlines: "Outlines", columns: Numbers, rows: Numbers, over_steps: Numbers) -> "Kinds":
+        """The cells of these rows, and the kinds of their tasks, which are those over all steps.
+
+        Rows without a column count as of the first.
+        """
+        if len(over_steps) > len(rows):
+            part, whole = cls.of(outlines, columns, rows, rows), cls.of(outlines, columns, over_steps, over_steps)
+            return part._replace(kinds=np.where(part.kinds < 0, -1, whole.kinds), change=whole.change)
         tasks, rewards = outlines.tasks, outlines.rewards
         rows = rows[np.isfinite(rewards[rows]) & (tasks.codes[rows] >= 0)]
         of_rows, width = rewards[rows], int(columns.max(initial=0)) + 1
@@ -76,7 +83,7 @@ class Kinds(NamedTuple):
             elif ends < _HALF and ends <= begins:
                 kind = "failing"
             else:
-                kind = "learning"
+                kind = "learning" if ends > begins else "partly"
             kinds[of_cells[start]], change[of_cells[start]] = KINDS.index(kind), ends - begins
         return cls(of_cells, pairs % width, means, rows, cells, kinds, change)
 
@@ -85,10 +92,12 @@ class Kinds(NamedTuple):
         return np.flatnonzero(self.kinds == KINDS.index(kind))
 
 
-def show_tasks(snapshot: "Snapshot", judgement: "Judgement | None", axis: "Axis", rows: Numbers) -> dict[str, Any]:
+def show_tasks(
+    snapshot: "Snapshot", judgement: "Judgement | None", axis: "Axis", rows: Numbers, over_steps: Numbers
+) -> dict[str, Any]:
     """The tasks by their kinds, each with its cells: column, mean reward, rollouts, whether all is flat, its group."""
     outlines = snapshot.outlines
-    found = Kinds.of(outlines, axis.codes, rows)
+    found = Kinds.of(outlines, axis.codes, rows, over_steps)
     counts = {kind: len(found.tasks_of(kind)) for kind in KINDS}
     order = np.flatnonzero(found.kinds >= 0)
     if len(order) > _SHOWN:

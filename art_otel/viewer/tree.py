@@ -226,19 +226,14 @@ def _executions(trajectory: Trajectory, asked: Sequence[_AskedTool]) -> dict[tup
 
 
 def show_turns(
-    trajectory: Trajectory, verdicts: Sequence[str | None] | None, tokenizer: Tokenizer | None
+    trajectory: Trajectory, verdicts: Sequence[str | None], tokenizer: Tokenizer | None
 ) -> list[dict[str, Any]]:
-    """The turns in their order. `verdicts` are those of the default options, None where they are unknown."""
+    """The turns in their order. `verdicts` say why they are not trained."""
     threads = find_threads(trajectory)
     find_hosts(trajectory, threads, {})
     relations = _relations(trajectory, {call: thread for thread in threads for call in thread.calls})
     return [
-        _turn(trajectory, position, tokenizer)
-        | {
-            "relation": relations[position],
-            "verdict": None if verdicts is None else verdicts[position],
-            "judged": verdicts is not None,
-        }
+        _turn(trajectory, position, tokenizer) | {"relation": relations[position], "verdict": verdicts[position]}
         for position in range(len(trajectory.turns))
     ]
 
@@ -249,8 +244,6 @@ def _turn(trajectory: Trajectory, position: int, tokenizer: Tokenizer | None) ->
     return {
         "turn": position,
         "call": turn.call,
-        "choice": turn.choice,
-        "parent": turn.parent,
         "agent": call.agent,
         "step": call.step,
         "finishReason": turn.finish_reason,
@@ -260,10 +253,6 @@ def _turn(trajectory: Trajectory, position: int, tokenizer: Tokenizer | None) ->
         "markedUntrained": call.marked_untrained,
         "label": _label(turn),
         "drift": _drift(trajectory, turn, tokenizer),
-        "rewrittenAt": call.rewritten_at,
-        "policyVersion": call.policy_version
-        if call.policy_version_end is None
-        else f"{call.policy_version}, then {call.policy_version_end}",
     }
 
 

@@ -93,7 +93,7 @@ def test_a_choice_is_applied_and_what_it_leaves_out_is_said(client, data, texts,
     assert trains["unchosen"] == []  # who chose is not asked again
     for part in trains["parts"]:
         assert part["helps"]
-        assert answer(client, "trajectories", why=part["reason"], **chosen)["total"] == part["count"] > 0
+        assert answer(client, "trajectories", **part["query"], **chosen)["total"] == part["count"] > 0
     rows = answer(client, "trajectories")["rows"]
     assert sum(trained_tokens(client, row["key"], **texts) for row in rows) == batches.report.trained_tokens
 

@@ -4,7 +4,8 @@ import pytest
 
 from art_otel.calls import Choice, Message
 from art_otel.testing import SpanBuilder
-from art_otel.trajectories import main_history
+from art_otel.trajectories import ToolExecution, main_history
+from art_otel.viewer.conversation import failure_in, show_execution
 from art_otel.viewer.story import tell_story
 from art_otel.viewer.tree import show_turns
 from tests.viewer.told import ERROR, only, says, told
@@ -69,7 +70,7 @@ def test_a_crash_stands_at_the_end_and_the_lead_is_the_main_history():
 
 
 def test_relations_are_judged_by_agent_and_tools_first():
-    relations = [turn["relation"] for turn in show_turns(told(), None, None)]
+    relations = [turn["relation"] for turn in show_turns(told(), [None] * 7, None)]
     assert relations == ["root", "sub-agent", "continue", "retry", "other tools", "compaction", "root"]
 
 
@@ -81,8 +82,32 @@ def test_a_sub_agent_that_is_asked_the_same_is_no_retry():
     agent = spans.span("invoke_agent archivist", parent=root, attributes=attributes)
     answer = spans.chat(agent, question, [Choice(index=0, message=says("Lima"), finish_reason="stop")])
     trajectory = only([root, lead, agent, answer])
-    assert [turn["relation"] for turn in show_turns(trajectory, None, None)] == ["root", "sub-agent"]
+    assert [turn["relation"] for turn in show_turns(trajectory, [None] * 2, None)] == ["root", "sub-agent"]
     assert list(outline(tell_story(trajectory)))[-1] == ["archivist", "user: temperature in Rome", "turn 1"]
+
+
+@pytest.mark.parametrize(
+    ("result", "failed"),
+    [
+        ("..F\n1 failed, 12 passed in 0.1s", "1 failed, 12 passed in 0.1s"),
+        ("FileNotFoundError: src/parsre.py", "FileNotFoundError: src/parsre.py"),
+        ('{"status": "error", "code": 2}', '"status": "error", "code": 2}'),
+        ('{"ok": false}', '"ok": false}'),
+        ("13 passed, 0 failed", None),
+        ('{"error": null, "exit_code": 0}', None),
+        ("class ParseError(Exception):\n    pass", None),
+        ("", None),
+    ],
+)
+def test_a_result_that_says_that_the_tool_failed_is_marked(result, failed):
+    assert failure_in(result) == failed
+
+
+def test_what_the_span_of_a_tool_says_is_shown_where_the_model_was_given_something_else():
+    message = Message(role="tool", content='{"files": 2}', tool_call_id="c")
+    for came, shown in (({"files": 2}, None), ("ok", "ok")):
+        ran = ToolExecution(span_id="s", name="ls", result=came, start_ns=0)
+        assert show_execution(ran, message)["result"] == shown
 
 
 @pytest.mark.parametrize("crashes", [False, True])

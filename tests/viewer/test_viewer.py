@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
@@ -79,8 +80,14 @@ def test_what_trains_is_the_batch_report_and_each_part_leads_to_its_rows(client,
     assert (trains["rollouts"], trains["trained"]) == (report.trajectories, report.trajectories_used)
     assert trains["flat"] == report.zero_advantage_tokens
     assert trains["gradient"] + trains["flat"] == report.trained_tokens
-    assert trains["gradient"] + trains["flat"] + sum(part["tokens"] for part in trains["parts"]) == trains["sampled"]
-    parts = {part["reason"]: part for part in trains["parts"]}
+    assert trains["gradient"] + sum(part["tokens"] for part in trains["parts"]) == trains["sampled"]
+    # Each rollout stands in one part.
+    assert trains["gradientRollouts"] + sum(part["rollouts"] for part in trains["parts"]) == trains["rollouts"]
+    flats = [part for part in trains["parts"] if "trains" in part["query"]]
+    assert sum(flat["tokens"] for flat in flats) == trains["flat"]
+    for flat in flats:
+        assert answer(client, "trajectories", **flat["query"], **chosen)["total"] == flat["count"] > 0
+    parts = {part["reason"]: part for part in trains["parts"] if part not in flats}
     cut = ["longer than max_tokens"] if report.truncated_trained_tokens else []
     assert parts.keys() == {
         *report.trajectories_skipped, *report.completions_skipped, *report.sequences_skipped, *cut
@@ -90,8 +97,7 @@ def test_what_trains_is_the_batch_report_and_each_part_leads_to_its_rows(client,
         assert part["helps"]
         assert answer(client, "trajectories", why=reason, **chosen)["total"] == part["count"] > 0
         assert part["count"] >= report.trajectories_skipped[reason]
-    for kind, name in (("gradient", "gradientRollouts"), ("flat", "flatRollouts")):
-        assert answer(client, "trajectories", trains=kind, **chosen)["total"] == trains[name]
+    assert answer(client, "trajectories", trains="gradient", **chosen)["total"] == trains["gradientRollouts"]
     assert answer(client, "trajectories", trains="no", **chosen)["total"] >= report.trajectories_skipped.total()
 
 
@@ -185,6 +191,10 @@ def test_drift_shows_both_sequences_from_where_they_part(client):
     assert drifting().calls[1].drifted_at == 2
 
 
+def plain(text: str | None) -> str | None:
+    return text and text.replace("\N{MINUS SIGN}", "-")
+
+
 def test_a_group_derives_its_advantages(client):
     row = next(row for row in rows_of(client) if row["rolloutId"] == "r0")
     group = answer(client, f"groups/{row['groupKey']}")
@@ -195,8 +205,21 @@ def test_a_group_derives_its_advantages(client):
     for member, advantage in zip(group["members"], derived["advantages"], strict=True):
         tokens = answer(client, f"rollouts/{member['key']}/tokens")
         assert tokens["scale"]["advantage"]["min"] == pytest.approx(advantage)
-    assert len(derived["says"]) == len(rewards) + 3
+    assert len(derived["formulas"]) == len(rewards)
     assert derived["rewards"] == sorted(derived["rewards"], reverse=True)
+    assert plain(derived["formulas"][0]) == "reward 3, group mean 1.3: (3 - 1.3) / 1.08 = 1.58"
+    shown = answer(client, f"rollouts/{row['key']}")
+    assert (plain(shown["formula"]), shown["advantage"]) == (
+        "group mean 1.3: (0 - 1.3) / 1.08 = -1.21",
+        derived["advantages"][-1],
+    )
+    for advantage, formula in (
+        ("dr_grpo", "group mean 1.3: 0 - 1.3 = -1.3"),
+        ("rloo", "mean of the others 1.62: 0 - 1.62 = -1.62"),
+        ("grpo_batch", None),
+    ):
+        path = f"rollouts/{row['key']}"
+        assert plain(answer(client, path, list=urlencode({"plan": f"advantage={advantage}"}))["formula"]) == formula
     assert all(len(line["cells"]) == len(rewards) for line in group["lines"])
 
 
@@ -257,7 +280,9 @@ def test_steps_come_from_the_rollouts_and_tasks_are_learned_forgotten_or_never_s
         assert set(val["gradient"]) == {None}
         first, _ = run["learned"]
         assert (first["first"], first["last"], first["queries"]) == (0.2, 0.5, [{"step": "0"}, {"step": "9"}])
-        assert run["tasks"]["counts"] == {"never": 1, "forgotten": 1, "failing": 1, "learning": 2, "solved": 1}
+        assert run["tasks"]["counts"] == {
+            "never": 1, "forgotten": 1, "failing": 1, "partly": 0, "learning": 2, "solved": 1
+        }  # fmt: skip
         shown = {task["name"]: task for task in run["tasks"]["shown"]}
         assert [*shown] == ["never", "forgotten", "held out", "learning", "late", "solved"]
         learning = shown["learning"]
@@ -269,6 +294,45 @@ def test_steps_come_from_the_rollouts_and_tasks_are_learned_forgotten_or_never_s
         # Every number is of the rollouts that the filters choose.
         part = answer(client, "run", step="6-9", task="learning")
         assert (part["matching"], part["trains"]["flat"], part["learned"][0]["last"]) == (8, 0, 0.5)
+        # But a task is of one kind, whichever of its steps are chosen.
+        late = {task["name"]: task["kind"] for task in answer(client, "run", step="9")["tasks"]["shown"]}
+        assert late == {task["name"]: task["kind"] for task in run["tasks"]["shown"] if task["name"] != "held out"}
+        flats = {part["reason"]: part["rollouts"] for part in run["trains"]["parts"] if "trains" in part["query"]}
+        assert flats == {
+            "advantage 0: whole group failed": 20 + 12 + 16 + 18, "advantage 0: whole group solved it": 20 + 4 + 2
+        }  # fmt: skip
+
+
+def test_the_ends_of_the_smooth_line_are_the_numbers_of_the_answer(tmp_path):
+    write_trajectories(over_steps("task", [[step / 1000] for step in range(250)]), tmp_path)
+    with viewer(tmp_path) as client:
+        run = answer(client, "run")
+    (series,), (learned,), axis = run["series"], run["learned"], run["axis"]
+    assert (len(axis["labels"]), axis["steps"], axis["size"], learned["over"]) == (84, 250, 3, 27)
+    assert series["smooth"][0] == learned["first"] == pytest.approx(0.013)
+    assert series["smooth"][-1] == learned["last"] == pytest.approx(sum(range(225, 250)) / 25_000)
+    assert all(low <= high for low, high in pairwise(series["smooth"]))
+
+
+def test_one_reward_has_one_bar_and_one_step_is_a_step(tmp_path):
+    write_trajectories([talk("one", 2, training_step=3, **rewarded(0.9))], tmp_path)
+    with viewer(tmp_path) as client:
+        run = answer(client, "run")
+    assert run["rewards"]["bins"] == [{"from": 0.9, "to": 0.9, "count": 1}]
+    assert (run["axis"]["labels"], run["axis"]["steps"]) == (["3"], 1)
+
+
+def test_rollouts_of_equal_reward_stand_by_advantage_and_step(tmp_path):
+    made = over_steps("task", [[0.0, 0.0, 0.0, 1.0], [0.0, 1.0], [0.0, 0.0]])
+    write_trajectories(made, tmp_path)
+    with viewer(tmp_path) as client:
+        answer(client, "plan")
+        rows = rows_of(client, sort="reward", order="asc")
+        assert [row["rolloutId"] for row in rows][:4] == ["task-1-0", "task-0-0", "task-0-1", "task-0-2"]
+        assert [row["step"] for row in rows][4:6] == [2, 2]
+        group = answer(client, f"groups/{rows[0]['groupKey']}")
+        listed = rows_of(client, group=rows[0]["groupKey"], sort="reward", order="desc")
+        assert [row["key"] for row in group["members"]] == [row["key"] for row in listed]
 
 
 def test_a_task_is_what_stays_the_same_over_steps(tmp_path):
@@ -430,7 +494,7 @@ def test_the_answers_are_said_as_text_and_as_json(tmp_path, capsys):
     assert main(["view", str(tmp_path), "--say"]) == 0
     text = capsys.readouterr().out
     for line in (
-        "4 rollouts", "Did it learn?       0.00 → 0.50", "0 never solved, 0 forgotten, 0 not learned of 1",
+        "4 rollouts", "Did it learn?       0.00 → 0.50", "0 never solved, 0 forgotten, 0 mostly failing of 1",
         "50 % have advantage 0",
         "step 1, reward 0: lowest advantage  #/r/task-1-0?t=0",
     ):  # fmt: skip

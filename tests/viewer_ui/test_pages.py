@@ -42,6 +42,17 @@ def test_every_page_is_whole_and_accessible(chromium, server, scheme, width):
         assert all(url.startswith(("http://127.0.0.1:", "about:", "data:")) for url in visit.asked)
 
 
+def test_a_rollout_says_how_its_advantage_came_about_and_what_a_tool_said_elsewhere(visit):
+    visit.open(next(view for view in views(visit) if view.startswith("#/r/")))
+    said = visit.page.locator(".rollout-head .sum").inner_text().replace("\N{MINUS SIGN}", "-")
+    assert said == "reward 1, group mean 0.5: (1 - 0.5) / 0.408 = 1.22"
+    tags = visit.page.locator(".result .tag").all_inner_texts()
+    assert tags == ["what the model was given", "what the span of the tool says"]
+    visit.open("#/")
+    counts = visit.page.locator(".part .quiet").all_inner_texts()
+    assert sum(int(text.split("·")[-1]) for text in counts) == answer(visit, "/api/run")["total"]
+
+
 def serious(results) -> list[str]:
     return [
         f"{found['id']}: {node['html'][:160]} {node['any'][0]['message'] if node['any'] else ''}"

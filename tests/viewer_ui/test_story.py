@@ -37,6 +37,10 @@ def test_a_crashed_rollout_says_why_in_its_first_line_and_where(visit):
     visit.open(path_of(visit, "crashed"))
     assert page.title() == "parser · no reward · art-otel"
     assert page.locator(".rollout-head").bounding_box()["height"] <= 44
+    head = page.locator(".rollout-head").inner_text()
+    assert "○ not trained: ended on a failed call" in head
+    assert page.locator(".same-error").inner_text() == "the same error in 1 other rollout"
+    assert set(page.locator(".state").all_text_contents()) == {"not trained"}  # why is said once, in the head
     page.locator(".wrong", has_text=ERROR).click()
     visit.until(FOCUS, "[data-call='3']")
     failed = page.locator("[data-call='3']").inner_text()

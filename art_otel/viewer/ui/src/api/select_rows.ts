@@ -29,7 +29,7 @@ const FILTERS: Record<string, (row: Row, value: string) => boolean> = {
   why: (row, value) => row.verdict === value || row.completions.includes(value),
   trains: (row, value) => {
     const [trained, flat] = [row.trainedTokens ?? 0, row.flatTokens ?? 0];
-    return value === "gradient" ? trained > flat : value === "flat" ? flat > 0 : trained === 0;
+    return value === "gradient" ? trained > flat : value === "no" ? trained === 0 : value === "flat" ? flat > 0 : row.flat === value;
   },
   split: (row, value) => (row.split ?? "") === value,
   step: (row, value) => {
@@ -74,13 +74,12 @@ export function selectRows(
       filters.every(([name, matches]) => matches(row, query.get(name) ?? "")) &&
       (searched === "" || texts(row).includes(searched)),
   );
-  const orders = (query.get("order") ?? "").split(",");
-  const keys = (query.get("sort") ?? "").split(",").flatMap((name, index) => {
-    const value = VALUES[name];
-    return value ? [{ value, sign: orders[index] === "desc" ? -1 : 1 }] : [];
-  });
-  if (keys.length > 0)
-    rows.sort((a, b) => keys.reduce((found, { value, sign }) => found || compare(value(a), value(b), sign), 0));
+  const value = VALUES[query.get("sort") ?? ""];
+  const sign = query.get("order") === "desc" ? -1 : 1;
+  if (value)
+    rows.sort(
+      (a, b) => compare(value(a), value(b), sign) || compare(a.advantage, b.advantage, 1) || compare(a.step, b.step, -1),
+    );
   const offset = Number(query.get("offset") ?? 0);
   return {
     generation,

@@ -4,21 +4,12 @@ export interface Answer {
   generation: string;
 }
 
-export interface Reason {
-  reason: string;
-  count: number;
-  means: string;
-  helps: string;
-}
-
 export interface Info extends Answer {
-  version: string;
   name: string;
   sources: string[];
   hasRuns: boolean;
   live: boolean;
   canLabel: boolean;
-  options?: Option[];
   /** Of an exported file: how many rollouts are in it, of how many that match, of how many there are. */
   chosen?: { rollouts: number; matching: number; total: number; by: string };
 }
@@ -30,17 +21,30 @@ export interface Series {
   source: string | null;
   split: "train" | "held out";
   rollouts: number[];
-  rewarded: number[];
   reward: (number | null)[];
+  /** Over a tenth of the columns; its ends are the numbers of the answer. */
+  smooth: (number | null)[];
   /** The share of groups with a token that teaches something. */
   gradient: (number | null)[] | null;
 }
 
 export interface Task {
   name: string;
-  kind: "never" | "forgotten" | "failing" | "learning" | "solved";
+  kind: "never" | "forgotten" | "failing" | "partly" | "learning" | "solved";
   /** Column, mean reward, rollouts, whether nothing of it teaches, and its group where it is one. */
   cells: [number, number, number, boolean, string | null][];
+}
+
+/** `count` rollouts have tokens of it; each rollout is in the `rollouts` of one part. */
+export interface TrainsPart {
+  reason: string;
+  count: number;
+  means: string;
+  helps: string;
+  tokens: number;
+  rollouts: number;
+  /** What leads to the rollouts. */
+  query: Choice;
 }
 
 export interface Trains {
@@ -52,8 +56,9 @@ export interface Trains {
   rollouts: number;
   trained: number;
   gradientRollouts: number;
-  flatRollouts: number;
-  parts: (Reason & { tokens: number })[];
+  gradientCut: number;
+  gradientErrors: number;
+  parts: TrainsPart[];
   /** Models or agents that are trained though nobody chose among them. */
   unchosen: { kind: "models" | "agents"; name: string | null; tokens: number }[];
 }
@@ -64,14 +69,15 @@ export interface Run extends Answer {
   running: number;
   judged: boolean;
   problem: string | null;
-  axis: { kind: "step" | "version" | "source"; labels: string[]; queries: Choice[] };
+  axis: { kind: "step" | "version" | "source"; labels: string[]; steps: number; size: number };
   series: Series[];
   learned: {
     source: string | null;
     split: string;
     first: number | null;
     last: number | null;
-    columns: number;
+    /** Of so many steps each mean is. */
+    over: number;
     queries: (Choice | null)[];
   }[];
   tasks: { total: number; counts: Record<Task["kind"], number>; shown: Task[] };
@@ -125,12 +131,13 @@ export interface Row extends Partial<Texts> {
   reward: number | null;
   complete: boolean;
   reasons: string[];
-  calls: number | null;
   turns: number | null;
   sampledTokens: number | null;
   trainedTokens: number | null;
   /** Trained tokens with advantage 0, which teach nothing. */
   flatTokens: number | null;
+  /** Why its advantage is 0. */
+  flat: string | null;
   advantage: number | null;
   verdict: string | null;
   /** Why completions of it are skipped. */
@@ -168,10 +175,10 @@ export interface Group extends Answer {
   parts: number | null;
   advantage: {
     name: string;
-    rewards: (number | null)[];
-    baseline: number | null;
-    std: number | null;
     advantages: (number | null)[];
+    formulas: string[];
+    /** Rollouts that count in the mean, but are not trained. */
+    counted: number;
     says: string[];
   } | null;
   why: string | null;

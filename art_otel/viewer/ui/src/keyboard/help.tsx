@@ -1,6 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { keysOn, switchKeys } from "./keys";
-import { Columns } from "../text/columns";
 
 export const KEYS: [string[], string][] = [
   [["j", "k"], "next and previous row, or rollout of the list"],
@@ -25,7 +24,6 @@ export function Help({ open, onClose }: { open: boolean; onClose: () => void }) 
     <dialog ref={dialog} class="help" onClose={onClose} aria-labelledby="help-title">
       <h2 id="help-title">Keyboard</h2>
       <table>
-        <Columns of={["Keys", "What they do"]} hidden />
         <tbody>
           {KEYS.map(([keys, does]) => (
             <tr>

@@ -48,7 +48,7 @@ export const COLUMNS: Column[] = [
   },
   { id: "step", title: "Step", sort: "step", number: true, width: "52px", cell: (row) => row.step ?? quiet },
   { id: "asked", title: "Asked", width: "minmax(120px, 2fr)", cell: (_row, texts) => <Said text={texts?.asked} /> },
-  { id: "answer", title: "Last answer", width: "minmax(120px, 2.4fr)", cell: (_row, texts) => <Said text={texts?.answer} end /> },
+  { id: "answer", title: "Last answer", width: "minmax(120px, 2.4fr)", cell: (_row, texts) => <Said text={texts?.answer} end={38} /> },
   {
     id: "reward",
     title: "Reward",
@@ -73,7 +73,7 @@ export const COLUMNS: Column[] = [
     width: "66px",
     cell: (row) => <Value of={row.sampledTokens} as={count} why="no token counts were recorded" />,
   },
-  { id: "wrong", title: "What went wrong", width: "minmax(130px, 1.6fr)", cell: (row) => <WentWrong row={row} /> },
+  { id: "wrong", title: "Outcome", width: "minmax(130px, 1.6fr)", cell: (row) => <WentWrong row={row} /> },
   {
     id: "rollout",
     title: "Rollout",
@@ -129,13 +129,13 @@ export function groupHash(key: string): string {
   return hashOf([""], { group: key });
 }
 
-function Said({ text, end = false }: { text: string | null | undefined; end?: boolean }) {
+function Said({ text, end }: { text: string | null | undefined; end?: number }) {
   if (text === undefined) return "";
   if (text === null) return <Unknown why="nobody recorded the message" />;
   // Of an answer its end says most: what does not fit is cut at its start.
   return (
-    <span class={end ? "said end" : "said"} title={visible(text)}>
-      <Inline text={text || "(empty)"} />
+    <span class="said" title={visible(text)}>
+      <Inline text={(end === undefined || text.length <= end ? text : `…${text.slice(-end)}`) || "(empty)"} />
     </span>
   );
 }
@@ -146,7 +146,7 @@ export function Advantage({ row, of }: { row: Row; of: number | null | undefined
   return <span class={of > 0 ? "plus" : of < 0 ? "minus" : "quiet"}>{signed(of)}</span>;
 }
 
-/** What went wrong, in a few words; and why nothing is trained where that is not the same. */
+/** What went wrong, in a few words, and whether it trains, or why not where that is not the same. */
 export function WentWrong({ row }: { row: Row }) {
   if (row.running) return <span class="running">● running</span>;
   const error = row.status === "error" ? (row.failure ?? "error") : row.status === "ok" ? null : row.status;
@@ -163,19 +163,20 @@ export function WentWrong({ row }: { row: Row }) {
           a call failed{" "}
         </span>
       )}
-      {row.verdict !== null && row.verdict !== "ended on a failed call" && row.judged !== false && <Verdict row={row} short />}
+      {(row.verdict !== "ended on a failed call" || error === null) && <Verdict row={row} short />}
     </>
   );
 }
 
-/** Whether it trains, or why not; the short form leaves out what every reason of an incomplete one begins with. */
+/** Whether it trains, or why not; the short form says the reason alone. */
 export function Verdict({ row, short = false }: { row: Row; short?: boolean }) {
   if (row.judged === false) return <Unknown why="the rollouts are still being judged" />;
   const flat = row.trainedTokens !== null && row.trainedTokens === row.flatTokens;
-  if (row.verdict === null) return flat ? <span class="quiet">advantage 0</span> : <span class="verdict yes">● trains</span>;
+  if (row.verdict === null) return flat ? <span class="quiet">advantage 0{row.flat && `: ${row.flat}`}</span> : <span class="verdict yes">● trains</span>;
   return (
     <span class="verdict no" title={visible([row.verdict, ...row.reasons].join("; "))}>
-      ○ <Inline text={short ? row.verdict.replace(/^incomplete: /, "") : row.verdict} />
+      ○ {!short && "not trained: "}
+      <Inline text={row.verdict.replace(/^incomplete: /, "")} />
     </span>
   );
 }

@@ -86,9 +86,9 @@ function Charts({ run, route, info, add, change }: ChartsProps) {
             <Steps
               run={run}
               onColumns={(first, last) => {
-                const [from, to] = [axis.queries[first], axis.queries[last]];
-                const span = (text = "", end = "") => `${text.split("-")[0] ?? ""}-${end.split("-").pop() ?? ""}`;
-                add(axis.kind === "step" && first !== last ? { step: span(from?.step, to?.step) } : (from ?? {}));
+                const [from = "", to = ""] = [axis.labels[first], axis.labels[last]];
+                const several = `${from.split("-")[0] ?? ""}-${to.split("-").pop() ?? ""}`;
+                add({ [axis.kind]: axis.kind === "step" && first !== last ? several : from });
               }}
             />
           ) : (

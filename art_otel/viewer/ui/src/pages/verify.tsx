@@ -1,7 +1,7 @@
 import type { Verification, Verifications } from "../api/types";
 import { useAnswer } from "../api/use_answer";
 import { hashOf } from "../route";
-import { Columns, Scroll, type Column } from "../text/columns";
+import { Scroll } from "../text/columns";
 import { Failure, Loading } from "../text/unknown";
 import { Inline } from "../text/visible";
 
@@ -57,7 +57,15 @@ function Found({ of }: { of: Verification }) {
       ))}
       <Scroll label="The figures in nats">
         <table class="verified">
-          <Columns of={columns.map((name, at): Column => (at > 0 ? [name, "num"] : name))} />
+          <thead>
+            <tr>
+              {columns.map((name, at) => (
+                <th scope="col" class={at > 0 ? "num" : undefined}>
+                  {name}
+                </th>
+              ))}
+            </tr>
+          </thead>
           <tbody>
             {rows.map(([name = "", ...cells]) => (
               <tr>

@@ -1,9 +1,10 @@
 import { useState } from "preact/hooks";
 import { isExported } from "../api/fetch_json";
 import type { Info } from "../api/types";
-import { count, decimal, duration, json, signed, time } from "../format";
+import { count, counted, decimal, duration, json, signed, time } from "../format";
 import { groupHash, Verdict } from "../list/columns";
 import { hashOf, type Query } from "../route";
+import { runHash } from "../run/filters";
 import { Value } from "../text/unknown";
 import { Block, Inline, visible } from "../text/visible";
 import { Labels } from "./labels";
@@ -20,7 +21,7 @@ interface Props {
 
 /** One line: the task, reward - baseline = advantage, the verdict, what went wrong. Everything else is behind `more`. */
 export function Head({ rollout, info, address, other }: Props) {
-  const { row, baseline, advantage } = rollout;
+  const { row, formula, advantage, sameError } = rollout;
   const [more, setMore] = useState(false);
   const wrong = wrongOf(rollout);
   return (
@@ -29,38 +30,33 @@ export function Head({ rollout, info, address, other }: Props) {
         <h1 title={visible(row.rolloutId)}>
           <Inline text={row.name ?? row.rolloutId} />
         </h1>
-        <span class="num sum" title="The reward, the mean of its group, and the advantage">
-          {row.reward === null ? <span class="quiet">no reward</span> : <b>{decimal(row.reward)}</b>}
-          {baseline !== null && advantage !== null && (
-            <>
-              <span class="quiet"> − {decimal(baseline, 3)} → </span>
-              <b class={advantage > 0 ? "plus" : advantage < 0 ? "minus" : "quiet"}>
-                {signed(Number(advantage.toPrecision(3)))}
-              </b>
-            </>
+        <span class="num sum" title="The reward, and how its advantage came about">
+          {row.reward === null ? <span class="quiet">no reward</span> : <>reward <b>{decimal(row.reward)}</b></>}
+          {advantage !== null && (
+            <span class={advantage > 0 ? "plus" : advantage < 0 ? "minus" : "quiet"}>
+              , {formula ?? `advantage ${signed(Number(advantage.toPrecision(3)))}`}
+            </span>
           )}
         </span>
-        <Verdict row={row} short />
+        <Verdict row={row} />
         {wrong && (
           <a class="status bad wrong" href={address(wrong.to)} title={visible(wrong.says)}>
             {signOf(wrong.says)} <Inline text={wrong.says} />
           </a>
         )}
+        {sameError > 0 && (
+          <a class="same-error" href={runHash({ error: row.failure ?? "" }, true)}>
+            the same error in {counted(sameError, "other rollout")}
+          </a>
+        )}
         <span class="steps">
-          {rollout.groupPrevious && (
-            <a
-              class="icon"
-              href={other(rollout.groupPrevious)}
-              aria-label="Previous in group ([)"
-              title="Previous in group ([)"
-            >
-              ‹
-            </a>
-          )}
-          {rollout.groupNext && (
-            <a class="icon" href={other(rollout.groupNext)} aria-label="Next in group (])" title="Next in group (])">
-              ›
-            </a>
+          {([[rollout.groupPrevious, "‹", "Previous in group ([)"], [rollout.groupNext, "›", "Next in group (])"]] as const).map(
+            ([key, sign, says]) =>
+              key && (
+                <a class="icon" href={other(key)} aria-label={says} title={says}>
+                  {sign}
+                </a>
+              ),
           )}
           <button aria-expanded={more} onClick={() => setMore(!more)}>
             more
@@ -76,7 +72,8 @@ export function Head({ rollout, info, address, other }: Props) {
 /** What went wrong, in a line, and where: the last failure first, as that ended a crashed rollout. */
 function wrongOf(rollout: Rollout): { says: string; to: Query } | null {
   const bad = rowsOf(rollout).filter((row) => row.wrong);
-  const last = bad.filter((row) => row.kind === "failed").pop() ?? bad.pop();
+  const [failed, others] = [bad.filter((row) => row.kind === "failed"), bad.filter((row) => row.kind !== "tool")];
+  const last = failed.pop() ?? others.pop() ?? bad.pop();
   const more = bad.length > 1 ? ` (${count(bad.length)} marks)` : "";
   if (rollout.error !== null) return { says: rollout.error, to: last?.to ?? {} };
   if (!last) return null;

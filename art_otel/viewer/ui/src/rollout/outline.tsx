@@ -3,7 +3,7 @@ import { counted, duration } from "../format";
 import type { Query } from "../route";
 import { Inline, visible } from "../text/visible";
 import { blockName, isCut, isJudge, took } from "./story";
-import type { Entry, Rollout } from "./types";
+import type { Rollout } from "./types";
 
 interface Row {
   depth: number;
@@ -19,13 +19,7 @@ interface Row {
   quiet?: boolean;
 }
 
-export function rowsOf(
-  rollout: Rollout,
-  entries: Entry[] = rollout.story,
-  depth = 0,
-  quiet = false,
-  inside?: string,
-): Row[] {
+export function rowsOf(rollout: Rollout, entries = rollout.story, depth = 0, quiet = false, inside?: string): Row[] {
   return entries.flatMap((entry): Row[] => {
     switch (entry.kind) {
       case "turn": {
@@ -40,30 +34,16 @@ export function rowsOf(
         const wrong =
           call.error ?? (isCut(turn) ? "cut at the limit of tokens" : turn.relation === "drift" ? "token drift" : null);
         const { startMs, endMs, promptTokens: context } = call;
+        const [to, trains] = [{ t: entry.turn }, turn.verdict === null];
         return [
-          {
-            depth,
-            name: said,
-            to: { t: entry.turn },
-            kind: "turn",
-            startMs,
-            endMs,
-            context,
-            trains: turn.verdict === null,
-            wrong,
-            quiet,
-          },
-          ...entry.tools.flatMap((tool, index): Row[] => [
-            {
-              depth: depth + 1,
-              name: names[index]?.name ?? "a tool",
-              to: { t: entry.turn, tool: index },
-              kind: "tool",
-              wrong: tool.execution?.error ?? null,
-              quiet,
-            },
-            ...rowsOf(rollout, tool.blocks, depth + 2, quiet, names[index]?.name ?? "a tool"),
-          ]),
+          { depth, name: said, to, kind: "turn", startMs, endMs, context, trains, wrong, quiet },
+          ...entry.tools.flatMap((tool, index): Row[] => {
+            const name = names[index]?.name ?? "a tool";
+            return [
+              { depth: depth + 1, name, to: { ...to, tool: index }, kind: "tool", wrong: tool.failed, quiet },
+              ...rowsOf(rollout, tool.blocks, depth + 2, quiet, name),
+            ];
+          }),
           ...rowsOf(rollout, entry.blocks, depth + 1, quiet),
         ];
       }
@@ -72,7 +52,7 @@ export function rowsOf(
         const { startMs = 0, endMs = null, promptTokens: context = null } = call ?? {};
         const error = call?.error ?? null;
         const [name, kind] =
-          error === null ? ["no answer recorded", "turn" as const] : ["failed call", "failed" as const];
+          error === null ? ["no answer recorded", "turn" as const] : ["a call failed", "failed" as const];
         return [{ depth, name, to: { f: entry.call }, kind, startMs, endMs, context, wrong: error, quiet }];
       }
       case "compaction":
@@ -80,16 +60,8 @@ export function rowsOf(
       case "agent": {
         const judge = inside === undefined && isJudge(rollout, entry);
         const inner = rowsOf(rollout, entry.entries, depth + 1, judge || quiet);
-        return [
-          {
-            depth,
-            name: blockName(rollout, entry, inside),
-            to: inner[0]?.to ?? null,
-            kind: "agent",
-            quiet: judge || quiet,
-          },
-          ...inner,
-        ];
+        const [name, to] = [blockName(rollout, entry, inside), inner[0]?.to ?? null];
+        return [{ depth, name, to, kind: "agent", quiet: judge || quiet }, ...inner];
       }
       default:
         return [];
@@ -97,112 +69,74 @@ export function rowsOf(
   });
 }
 
-export function Outline({
-  rollout,
-  address,
-  turn,
-}: {
+interface Props {
   rollout: Rollout;
   address: (query: Query) => string;
   turn: number | null;
-}) {
-  const rows = rowsOf(rollout);
+}
+
+const SIGNS: Record<Row["kind"], string> = { turn: "○", tool: "", agent: "▸", failed: "✕", compaction: "⇊", span: "" };
+
+export function Outline({ rollout, address, turn }: Props) {
   const { spans } = rollout;
   const whole = Math.max(1, ...rollout.calls.map((call) => call.endMs ?? call.startMs), rollout.row.durationMs ?? 0);
   const largest = Math.max(1, ...rollout.calls.map((call) => call.promptTokens ?? 0));
+  const lineOf = ({ depth, kind, name, to, startMs, endMs = null, context, trains, wrong, quiet }: Row) => {
+    const isChosen = turn !== null && kind === "turn" && to?.t === turn;
+    const time = startMs !== undefined && took({ startMs, endMs });
+    const says = [name, time, context && counted(context, "token"), wrong].filter(Boolean).join(" · ");
+    const text = <Inline text={name.length > 40 ? `${name.slice(0, 40)}…` : name} />;
+    return (
+      <li
+        class={`row-${kind}${wrong ? " bad" : ""}${quiet ? " quiet" : ""}${isChosen ? " chosen" : ""}`}
+        style={{ paddingLeft: `${Math.min(depth, 9) * 9}px` }}
+      >
+        <span class={trains ? "sign trains" : "sign"} aria-hidden="true">
+          {trains ? "●" : SIGNS[kind]}
+        </span>
+        {to === null ? (
+          text
+        ) : (
+          <a href={address(to)} title={visible(says)}>
+            {text}
+          </a>
+        )}
+        {wrong && kind !== "failed" && <span class="status bad">{signOf(wrong)}</span>}
+        {startMs !== undefined && (
+          <span class="bars" aria-hidden="true">
+            <i
+              class="took"
+              style={{ left: `${(100 * startMs) / whole}%`, width: `${(100 * ((endMs ?? startMs) - startMs)) / whole}%` }}
+            />
+            <i class="context" style={{ width: `${(100 * (context ?? 0)) / largest}%` }} />
+          </span>
+        )}
+      </li>
+    );
+  };
   return (
     <nav class="outline" aria-label="Outline">
       <details open={innerWidth > 760}>
         <summary>
           {counted(rollout.turns.length, "turn")} · {duration(whole)}
         </summary>
-        <ol>
-          {rows.map((row) => (
-            <OutlineRow
-              row={row}
-              href={row.to && address(row.to)}
-              whole={whole}
-              largest={largest}
-              chosen={turn !== null && row.kind === "turn" && row.to?.t === turn}
-            />
-          ))}
-        </ol>
+        <p class="quiet">
+          lines: <span class="key took" /> time, <span class="key context" /> size of the prompt
+        </p>
+        <ol>{rowsOf(rollout).map(lineOf)}</ol>
         {spans.length > 0 && (
           <details>
             <summary>{counted(spans.length, "span")}</summary>
             <ol class="spans">
-              {spans.map(({ name, depth, call, startMs, endMs }) => {
+              {spans.map(({ call, ...span }) => {
                 const of = rollout.turns.find((each) => each.call === call)?.turn;
-                const to = call === null ? null : of === undefined ? { f: call } : { t: of };
-                return (
-                  <OutlineRow
-                    row={{ depth, name, to, kind: "span", startMs, endMs }}
-                    href={to && address(to)}
-                    whole={whole}
-                    largest={largest}
-                    chosen={false}
-                  />
-                );
+                return lineOf({ ...span, kind: "span", to: call === null ? null : of === undefined ? { f: call } : { t: of } });
               })}
             </ol>
           </details>
         )}
       </details>
     </nav>
-  );
-}
-
-const SIGNS: Record<Row["kind"], string> = { turn: "○", tool: "", agent: "▸", failed: "✕", compaction: "⇊", span: "" };
-
-function OutlineRow({
-  row,
-  href,
-  whole,
-  largest,
-  chosen,
-}: {
-  row: Row;
-  href: string | null;
-  whole: number;
-  largest: number;
-  chosen: boolean;
-}) {
-  const { kind, name, startMs, endMs, context, wrong } = row;
-  const says = [
-    name,
-    startMs !== undefined && took({ startMs, endMs: endMs ?? null }),
-    context && counted(context, "token"),
-    wrong,
-  ]
-    .filter(Boolean)
-    .join(" · ");
-  const text = <Inline text={name.length > 40 ? `${name.slice(0, 40)}…` : name} />;
-  return (
-    <li
-      class={`row-${kind}${wrong ? " bad" : ""}${row.quiet ? " quiet" : ""}${chosen ? " chosen" : ""}`}
-      style={{ paddingLeft: `${Math.min(row.depth, 9) * 9}px` }}
-    >
-      <span class={row.trains ? "sign trains" : "sign"} aria-hidden="true">
-        {row.trains ? "●" : SIGNS[kind]}
-      </span>
-      {href === null ? (
-        text
-      ) : (
-        <a href={href} title={visible(says)}>
-          {text}
-        </a>
-      )}
-      {wrong && kind !== "failed" && <span class="status bad">{signOf(wrong)}</span>}
-      {startMs !== undefined && (
-        <span class="bars" aria-hidden="true">
-          <i
-            class="took"
-            style={{ left: `${(100 * startMs) / whole}%`, width: `${(100 * ((endMs ?? startMs) - startMs)) / whole}%` }}
-          />
-          <i class="context" style={{ width: `${(100 * (context ?? 0)) / largest}%` }} />
-        </span>
-      )}
-    </li>
   );
 }
 

@@ -126,7 +126,7 @@ function TurnCard({ entry }: { entry: TurnEntry }) {
   const call = rollout.calls[turn?.call ?? -1];
   const message = entry.message === null ? null : (rollout.messages[entry.message] ?? null);
   if (!turn || !call) return null;
-  const state = turn.verdict === null ? "trained" : "untrained";
+  const state = turn.verdict === null ? "trained" : turn.verdict === rollout.row.verdict ? "left-out" : "untrained";
   return (
     <div
       class={`message turn ${state}${chosen === entry.turn ? " chosen" : ""}`}
@@ -181,6 +181,8 @@ const WORDS: Record<string, string> = {
 function TurnHead({ turn, call }: { turn: Turn; call: Call }) {
   const { address, choose, rollout } = useContext(StoryContext);
   const word = WORDS[turn.relation];
+  // Of a rollout that is left out as a whole its head says why.
+  const isWhole = turn.verdict === rollout.row.verdict;
   const step = turn.step !== rollout.turns[turn.turn - 1]?.step ? turn.step : null;
   return (
     <div class="message-head">
@@ -189,11 +191,13 @@ function TurnHead({ turn, call }: { turn: Turn; call: Call }) {
       {step !== null && <Tag text={`step ${step}`} />}
       {word && <Tag text={word} />}
       <button
-        class={`plain state verdict ${turn.verdict === null ? "yes" : "no"}`}
+        class={`plain state verdict ${turn.verdict === null ? "yes" : isWhole ? "quiet" : "no"}`}
         onClick={() => choose(turn.turn, null)}
       >
         {turn.verdict === null ? (
           rollout.advantage === 0 ? "● advantage 0" : "● trains"
+        ) : isWhole ? (
+          "not trained"
         ) : (
           <>
             ○{" "}
@@ -205,7 +209,7 @@ function TurnHead({ turn, call }: { turn: Turn; call: Call }) {
       </button>
       <span class="aside quiet">
         {call.promptTokens !== null &&
-          `${count(call.promptTokens)} → ${turn.completionTokens === null ? "?" : count(turn.completionTokens)} tokens · `}
+          `context ${count(call.promptTokens)}, answer ${turn.completionTokens === null ? "?" : count(turn.completionTokens)} tokens · `}
         {took(call)} ·{" "}
         <a href={address({ seen: turn.call })} aria-label={`Turn ${turn.turn} as the model saw it`}>
           as the model saw it
@@ -233,39 +237,39 @@ function ToolCalls({ message, tools, turn }: { message: Message; tools: Tool[]; 
         const ran = tool?.execution ?? null;
         const result =
           tool?.result === null || tool?.result === undefined ? null : (rollout.messages[tool.result] ?? null);
-        const failed = ran !== null && ran.error !== null;
+        const failed = tool?.failed ?? null;
         return (
           <div
-            class={`tool${failed ? " bad" : ""}`}
+            class={`tool${failed === null ? "" : " bad"}`}
             data-tool={turn === undefined ? undefined : `${turn}.${index}`}
-            data-mark={failed ? "" : undefined}
+            data-mark={failed === null ? undefined : ""}
             tabIndex={-1}
           >
             <div class="tool-head">
-              {failed && <span class="status bad">✕</span>}
               <code>
                 <b>
                   <Inline text={part.name ?? "a tool"} />
                 </b>
               </code>
               {ran !== null && ran.durationMs !== null && <span class="quiet">{duration(ran.durationMs)}</span>}
+              {failed !== null && (
+                <span class="bad">
+                  ✕ <Inline text={failed} />
+                </span>
+              )}
             </div>
             {(color === "off" || tool === undefined) && <Value text={part.text ?? ""} />}
             {tool?.blocks.map((block) => (
               <Agent block={block} tool={part.name ?? "a tool"} />
             ))}
-            {failed && (
-              <p class="status bad">
-                ✕ <Inline text={ran.error ?? ""} />
-              </p>
-            )}
             {(result !== null || (ran !== null && ran.result !== null)) && (
               <details class="result" open={color === "off"}>
                 <summary>result</summary>
+                {result && ran !== null && ran.result !== null && <span class="tag">what the model was given</span>}
                 {result && <Parts message={result} />}
                 {ran !== null && ran.result !== null && (
                   <>
-                    {result && <span class="tag">the tool returned</span>}
+                    {result && <span class="tag">what the span of the tool says</span>}
                     <Value text={ran.result} />
                   </>
                 )}
@@ -295,11 +299,17 @@ function Failed({ entry }: { entry: FailedEntry }) {
         {call.error === null ? (
           <span class="role">a call whose answer nobody recorded</span>
         ) : (
-          <span class="role status bad">✕ call failed</span>
+          <span class="role status bad">✕ a call failed</span>
         )}
         {call.agent !== null && <Tag text={call.agent} />}
         <span class="aside quiet">
+          {call.model !== null && (
+            <>
+              <Inline text={call.model} /> ·{" "}
+            </>
+          )}
           {call.promptMessages !== null && `${counted(call.promptMessages, "message")} · `}
+          {call.promptTokens !== null && `${counted(call.promptTokens, "token")} · `}
           {took(call)} ·{" "}
           <a href={address({ seen: entry.call })} aria-label={`Failed call ${entry.call} as the model saw it`}>
             as the model saw it
@@ -352,7 +362,7 @@ function Agent({ block, tool }: { block: AgentEntry; tool?: string }) {
         <span class="quiet">
           {counted(turns.length, "turn")} · {duration(end - start)}
         </span>{" "}
-        {failed > 0 && <span class="status bad">✕ {counted(failed, "failed call")}</span>}
+        {failed > 0 && <span class="status bad">✕ {counted(failed, "call")} failed</span>}
       </summary>
       <Entries entries={block.entries} />
     </details>

@@ -111,7 +111,7 @@ export function TurnTokenGrid({ path, turn, color, chosen, onChoose, guess }: Pr
 function draw(grid: HTMLElement, tokens: TurnTokens, { scale }: Tokens, color: Color): void {
   const fragment = document.createDocumentFragment();
   const size = tokens.context.length;
-  if (size > 0) fragment.append(border(`${counted(size, "token")} of context`));
+  if (size > 0) fragment.append(border(`${counted(size, "new token")} of ${tokens.start.toLocaleString("en-US")} of context`));
   for (let index = 0; index < size + tokens.ids.length; index++) {
     const at = index - size;
     const weights = tokens.weights.find(({ start }) => start > 0 && start === at);

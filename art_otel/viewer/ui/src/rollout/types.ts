@@ -44,7 +44,6 @@ export interface Drift {
 export interface Turn {
   turn: number;
   call: number;
-  choice: number;
   relation: string;
   agent: string | null;
   step: number | null;
@@ -56,7 +55,6 @@ export interface Turn {
   markedUntrained: string | null;
   label: string | null;
   drift: Drift | null;
-  policyVersion: string | number | null;
   verdict: string | null;
 }
 
@@ -75,6 +73,8 @@ export interface Call {
 export interface Tool {
   result: number | null;
   execution: { name: string | null; result: string | null; error: string | null; durationMs: number | null } | null;
+  /** The error of its span, or with which words its result says that it failed. */
+  failed: string | null;
   blocks: AgentEntry[];
 }
 
@@ -119,8 +119,11 @@ export interface Rollout extends Answer {
   next: string | null;
   groupPrevious: string | null;
   groupNext: string | null;
-  baseline: number | null;
   advantage: number | null;
+  /** How it came about; null where a group alone does not tell it. */
+  formula: string | null;
+  /** In so many other rollouts. */
+  sameError: number;
   error: string | null;
   rewards: Reward[];
   metrics: Record<string, unknown>;

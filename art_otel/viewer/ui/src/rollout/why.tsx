@@ -39,11 +39,7 @@ export function Why({ path, turn, index, onClose }: Props) {
             <Fact name="Token">{tokens.start + at}</Fact>
             <Fact name="Id">{at < 0 ? tokens.context[index] : tokens.ids[at]}</Fact>
             <Fact name="Logprob">
-              <Value
-                of={tokens.logprobs[at]}
-                as={signed}
-                why="nothing was sampled, or the recorder kept none"
-              />
+              <Value of={tokens.logprobs[at]} as={signed} why="nothing was sampled, or the recorder kept none" />
             </Fact>
             <Fact name="Advantage">
               <Value

@@ -3,6 +3,8 @@ import type { Choice, Run } from "../api/types";
 import { count, counted, decimal, percent } from "../format";
 import { Inline } from "../text/visible";
 import { runHash } from "./filters";
+import { FAILING, KINDS } from "./tasks";
+import { unitOf } from "./axis";
 
 /** Four questions, each with one number, a sentence, and the rollouts behind it. */
 export function Answers({ run, chosen }: { run: Run; chosen: Choice }) {
@@ -45,8 +47,8 @@ function Learned({ run, chosen }: { run: Run; chosen: Choice }) {
   const learned = (one: NonNullable<typeof main>) =>
     one.last === null ? mean(one.first) : `${mean(one.first)} → ${mean(one.last)}`;
   const [from, to] = [main?.first ?? null, main?.last ?? null];
-  const { kind, labels } = run.axis;
-  const unit = kind === "version" ? "policy version" : kind;
+  const { steps } = run.axis;
+  const unit = unitOf(run.axis);
   return (
     <Answer
       question={to === null ? "How well does it do?" : "Did it learn?"}
@@ -57,10 +59,10 @@ function Learned({ run, chosen }: { run: Run; chosen: Choice }) {
       {main === undefined || from === null ? (
         "no rollout has a reward"
       ) : to === null ? (
-        `mean reward${labels.length > 0 ? ` of one ${unit}` : "; no steps were recorded"}`
+        `mean reward${steps > 0 ? ` of one ${unit}` : "; no steps were recorded"}`
       ) : (
         <>
-          mean reward, first and last {main.columns === 1 ? unit : `${main.columns} ${unit}s`} of {count(labels.length)}
+          mean reward, first and last {main.over === 1 ? unit : counted(main.over, unit)} of {count(steps)}
         </>
       )}
       {others.slice(0, 3).map((one) => (
@@ -75,14 +77,8 @@ function Learned({ run, chosen }: { run: Run; chosen: Choice }) {
 
 function Tasks({ run }: { run: Run }) {
   const { total, counts, shown } = run.tasks;
-  const isAlone = (run.learned[0]?.last ?? null) === null;
-  const parts: [number, string][] = [
-    [counts.never, "never solved"],
-    [counts.forgotten, "forgotten"],
-    [counts.failing, !isAlone ? "not learned" : counts.failing === 1 ? "mostly fails" : "mostly fail"],
-  ];
-  const failing = parts.filter(([number]) => number > 0);
-  const names = shown.filter(({ kind }) => kind === "never" || kind === "forgotten" || kind === "failing");
+  const failing = FAILING.filter((kind) => counts[kind] > 0);
+  const names = shown.filter(({ kind }) => failing.includes(kind));
   return (
     <Answer
       question="Which tasks fail?"
@@ -91,7 +87,7 @@ function Tasks({ run }: { run: Run }) {
       number={
         total === 0
           ? "unknown"
-          : failing.map(([number, says]) => `${count(number)} ${says}`).join(", ") || "none"
+          : failing.map((kind) => `${count(counts[kind])} ${KINDS[kind]}`).join(", ") || "none"
       }
     >
       {total === 0 ? "no rollout has a task and a reward" : `of ${counted(total, "task")}`}
@@ -101,7 +97,7 @@ function Tasks({ run }: { run: Run }) {
           {names.length > 3 && ", …"}
         </>
       )}
-      {counts.solved > 0 && `; ${count(counts.solved)} solved ${isAlone ? "always" : "from the start"}`}
+      {counts.solved > 0 && `; ${count(counts.solved)} ${KINDS.solved}`}
     </Answer>
   );
 }
@@ -115,6 +111,10 @@ function Trains({ run, chosen }: { run: Run; chosen: Choice }) {
       </Answer>
     );
   const left = trains.rollouts - trains.trained;
+  const broken = [
+    trains.gradientCut > 0 && `${count(trains.gradientCut)} ${trains.gradientCut === 1 ? "was" : "were"} cut at the limit of tokens`,
+    trains.gradientErrors > 0 && `${count(trains.gradientErrors)} ended in an error`,
+  ].filter(Boolean);
   return (
     <Answer
       question="What trains?"
@@ -123,6 +123,7 @@ function Trains({ run, chosen }: { run: Run; chosen: Choice }) {
       number={trains.sampled === 0 ? "unknown" : `${percent(trains.gradient, trains.sampled)} of the tokens`}
     >
       {trains.sampled === 0 ? "no sampled tokens are known" : `${percent(trains.flat, trains.sampled)} have advantage 0`}
+      {broken.length > 0 && `; of ${counted(trains.gradientRollouts, "rollout")} with a gradient, ${broken.join(", ")}`}
       {left > 0 && `; ${counted(left, "rollout")} left out`}
     </Answer>
   );
@@ -132,10 +133,10 @@ function Wrong({ run, chosen }: { run: Run; chosen: Choice }) {
   const { wrong, matching } = run;
   const [commonest] = wrong.errors;
   const parts: [number, string, Choice][] = [
-    [wrong.error, "errors", { status: "error" }],
+    [wrong.error, "ended in an error", { status: "error" }],
     [wrong.cut, "cut", { wrong: "cut" }],
     [wrong.incomplete, "incomplete", { wrong: "incomplete" }],
-    [wrong.failed, "with a failed call", { wrong: "failed" }],
+    [wrong.failed, "with a call that failed", { wrong: "failed" }],
   ];
   const present = parts.filter(([number]) => number > 0);
   const [first, second, ...rest] = present;
@@ -143,15 +144,15 @@ function Wrong({ run, chosen }: { run: Run; chosen: Choice }) {
   return (
     <Answer
       question="What goes wrong?"
-      tone={first === undefined ? "good" : wrong.error > 0 ? "bad" : "warn"}
+      tone={matching === 0 ? "calm" : first === undefined ? "good" : wrong.error > 0 ? "bad" : "warn"}
       href={runHash({ ...chosen, ...first?.[2] }, true)}
-      number={first === undefined ? "nothing" : [first, second].flatMap((one) => (one ? [share(one)] : [])).join(", ")}
+      number={matching === 0 ? "unknown" : first === undefined ? "nothing" : [first, second].flatMap((one) => (one ? [share(one)] : [])).join(", ")}
     >
       {commonest && wrong.error > 0 && (
         <>
           {commonest.count < wrong.error
-            ? `${count(commonest.count)} of ${count(wrong.error)} errors`
-            : `${wrong.error > 1 ? "all " : ""}${counted(wrong.error, "error")}`}
+            ? `${count(commonest.count)} of ${count(wrong.error)}`
+            : `${wrong.error > 1 ? "all " : ""}${count(wrong.error)}`}
           :{" "}
           {commonest.text === null ? (
             "no message was recorded"

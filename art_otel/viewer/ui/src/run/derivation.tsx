@@ -1,28 +1,18 @@
 import type { Group } from "../api/types";
-import { decimal, signed } from "../format";
+import { counted } from "../format";
 import { Inline } from "../text/visible";
 
-/** How the advantages came about, in one line; each step of it as a sentence, folded. */
+/** How the advantages of the best and the worst came about; of all of them and in sentences, folded. */
 export function Derivation({ advantage }: { advantage: NonNullable<Group["advantage"]> }) {
-  const { name, baseline, std, rewards, advantages, says } = advantage;
-  const known = advantages.flatMap((value, at) => (value === null ? [] : [at]));
-  const [best = -1, worst = best] = [known[0], known[known.length - 1]];
-  const one = (at: number) => `${decimal(rewards[at] ?? 0)} → ${signed(advantages[at] ?? 0)}`;
+  const { name, formulas, counted: untrained, says } = advantage;
   return (
     <details class="derivation">
       <summary>
-        <b>{name}</b>: reward − {baseline === null ? "the mean of the others" : `mean ${decimal(baseline)}`}
-        {std !== null && `, / deviation ${decimal(std)}`}
-        {best >= 0 && (
-          <span class="num">
-            {" "}
-            = advantage: {one(best)}
-            {worst !== best && `, …, ${one(worst)}`}
-          </span>
-        )}
+        <b>{name}</b>: {[...new Set([formulas[0], formulas[formulas.length - 1]])].join("; …; ")}
+        {untrained > 0 && `; ${counted(untrained, "rollout")} that ${untrained === 1 ? "is" : "are"} not trained (–) ${untrained === 1 ? "counts" : "count"} in the mean`}
       </summary>
       <ul>
-        {says.map((sentence) => (
+        {[...says, ...formulas].map((sentence) => (
           <li>
             <Inline text={sentence} />
           </li>

@@ -35,7 +35,7 @@ export function saidFilter(name: string, value: string): string {
     const [id = "", step = ""] = value.split("~");
     return `group ${unescaped(id)}${step && `, step ${step}`}`;
   }
-  if (name === "trains") return `trains ${TRAINS[value] ?? value}`;
+  if (name === "trains") return `trains ${TRAINS[value] ?? `with advantage 0, ${value}`}`;
   if (name === "split" && value === "") return "no split";
   if (name === "complete") return value === "yes" ? "complete" : "incomplete";
   if (name === "wrong") return value === "failed" ? "a call failed" : value;

@@ -12,7 +12,7 @@ export function Histogram({ rewards, chosen }: { rewards: Run["rewards"]; chosen
         Rewards{" "}
         <span class="quiet">
           {known === 0
-            ? "unknown: no rollout has one; without rewards, batches train only with advantage=None"
+            ? "unknown: no rollout has one; without rewards, training is possible only without advantages (option “advantage”: none)"
             : `of ${counted(known, "rollout")}${unknown > 0 ? `, ${count(unknown)} unknown` : ""}`}
         </span>
       </h2>

@@ -1,29 +1,14 @@
 import { useState } from "preact/hooks";
-import type { Run, Series } from "../api/types";
-import { decimal } from "../format";
+import type { Run } from "../api/types";
+import { counted, decimal } from "../format";
 import { visible } from "../text/visible";
-import { columnsOf, useWidth } from "./use_width";
+import { AxisLabels, columnsOf, unitOf, useWidth } from "./axis";
 
 const [HEIGHT, TOP, FOOT] = [150, 12, 20];
-const FEW = 10;
 
 interface Props {
   run: Run;
   onColumns: (first: number, last: number) => void;
-}
-
-/** The mean over five columns, each by as many rewards as it has; a few columns are not smoothed. */
-function smooth({ reward, rewarded }: Series): (number | null)[] {
-  const beside = reward.length < FEW ? 0 : 2;
-  return reward.map((value, at) => {
-    if (value === null) return null;
-    let [sum, weight] = [0, 0];
-    for (let near = Math.max(0, at - beside); near <= Math.min(reward.length - 1, at + beside); near++) {
-      sum += (reward[near] ?? 0) * (rewarded[near] ?? 0);
-      weight += rewarded[near] ?? 0;
-    }
-    return sum / weight;
-  });
 }
 
 /** Reward over steps, with the share of groups that teach. A drag, or arrow keys and Enter, choose steps. */
@@ -54,8 +39,8 @@ export function Steps({ run, onColumns }: Props) {
       .join("");
   };
   const [main] = run.series;
+  const over = run.learned[0]?.over ?? 1;
   const gradient = main?.gradient?.some((value) => value !== null) ? main.gradient : null;
-  const every = Math.ceil((16 + 7 * Math.min(14, Math.max(...labels.map((label) => label.length)))) / size);
   const current = span?.[1] ?? labels.length - 1;
   const says = (column: number) => {
     const rewards = run.series
@@ -72,11 +57,13 @@ export function Steps({ run, onColumns }: Props) {
   return (
     <section class="chart" aria-labelledby="steps">
       <h2 id="steps">
-        Reward by {kind === "version" ? "policy version" : kind}{" "}
+        Reward by {unitOf(run.axis)}{" "}
         <span class="quiet">
-          <span class="key line" /> {labels.length < FEW ? "mean" : "mean over five"}{gradient && (
+          <span class="key line" /> mean
+          {over > 1 && ` over ${counted(over, unitOf(run.axis))}, thin: of ${run.axis.size === 1 ? "each" : `every ${run.axis.size}`}`}
+          {gradient && (
             <>
-              , <span class="key area" /> groups with a gradient
+              , <span class="key area" /> share of groups with a gradient, 0 to 100%
             </>
           )}
           {run.series.some(({ split }) => split === "held out") && ", dashed: val"}
@@ -130,24 +117,16 @@ export function Steps({ run, onColumns }: Props) {
               />
             )}
             {run.series.map((series, index) => {
-              const values = smooth(series);
               const only = series.reward.filter((value) => value !== null).length === 1;
               return (
                 <g class={`run${index % 8}${series.split === "held out" ? " dashed" : ""}`}>
                   <path class="thin" d={path(series.reward, y)} />
-                  <path class="line" d={path(values, y)} />
-                  {only && values.map((value, column) => value !== null && <circle cx={x(column)} cy={y(value)} r={4} />)}
+                  <path class="line" d={path(series.smooth, y)} />
+                  {only && series.smooth.map((value, column) => value !== null && <circle cx={x(column)} cy={y(value)} r={4} />)}
                 </g>
               );
             })}
-            {labels.map(
-              (label, column) =>
-                column % every === 0 && (
-                  <text x={x(column)} y={TOP + HEIGHT + 15} text-anchor="middle">
-                    {visible(label).slice(0, 14)}
-                  </text>
-                ),
-            )}
+            <AxisLabels labels={labels} width={width} y={TOP + HEIGHT + 15} />
             {span && (
               <>
                 <rect

@@ -4,27 +4,27 @@ import { count, counted, decimal } from "../format";
 import { hashOf } from "../route";
 import { visible } from "../text/visible";
 import { runHash } from "./filters";
-import { columnsOf, useWidth } from "./use_width";
+import { AxisLabels, columnsOf, unitOf, useWidth } from "./axis";
 
-const KINDS: Record<Task["kind"], string> = {
+export const KINDS: Record<Task["kind"], string> = {
   never: "never solved",
   forgotten: "forgotten",
-  failing: "not learned",
+  failing: "mostly failing",
+  partly: "partly solved",
   learning: "learning",
   solved: "solved from the start",
 };
-/** Of one step alone nothing is learned or forgotten. */
-const ALONE: Partial<typeof KINDS> = { failing: "mostly fails", learning: "solved at times", solved: "solved" };
+export const FAILING: Task["kind"][] = ["never", "forgotten", "failing"];
 const ROW = 15;
 
-/** Tasks over steps: the color is the mean reward, pale where all rewards are equal. */
+/** Tasks over steps: the color is the mean reward, faint where all rewards are equal. */
 export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
   const { element, width } = useWidth<HTMLDivElement>();
   const [part, setPart] = useState("");
   const { total, counts, shown } = run.tasks;
-  const isAlone = (run.learned[0]?.last ?? null) === null;
-  const { labels, queries, kind } = run.axis;
+  const { labels, kind } = run.axis;
   const { left, size } = columnsOf(width, labels.length);
+  const cell = Math.max(Math.min(size - 1, 60), 1);
   const means = shown.flatMap(({ cells }) => cells.map(([, mean]) => mean));
   const inUnit = means.every((mean) => mean >= 0 && mean <= 1);
   const [low, high] = inUnit ? [0, 1] : [Math.min(...means), Math.max(...means)];
@@ -33,9 +33,9 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
   return (
     <section aria-labelledby="tasks" class="tasks">
       <h2 id="tasks" tabIndex={-1}>
-        {labels.length > 1 ? `Tasks × ${kind === "version" ? "policy versions" : `${kind}s`}` : "Tasks"}{" "}
+        {labels.length > 1 ? `Tasks × ${unitOf(run.axis)}s` : "Tasks"}{" "}
         <span class="quiet">
-          <span class="key low" /> low to <span class="key high" /> high mean reward; pale: no gradient; a cell opens its group
+          <span class="key low" /> low to <span class="key high" /> high mean reward; faint: no gradient; a cell opens its group
         </span>
       </h2>
       {(shown.length < total || shown.length > 20) && (
@@ -67,9 +67,7 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
             if (rows.length === 0) return null;
             return (
               <>
-                <h3>
-                  {(isAlone && ALONE[each]) || KINDS[each]} · {counted(counts[each], "task")}
-                </h3>
+                <h3>{`${KINDS[each]} · ${counted(counts[each], "task")}`}</h3>
                 <svg width={width} height={rows.length * ROW}>
                   {rows.map((task, row) => (
                     <g>
@@ -81,7 +79,7 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
                       </a>
                       {task.cells.map(([column, mean, rollouts, flat, group]) => {
                         const says = `${kind} ${labels[column] ?? ""}: ${decimal(mean, 3)}, ${counted(rollouts, "rollout")}${flat ? ", no gradient" : ""}`;
-                        const query = { ...chosen, ...(labels.length > 1 && queries[column]) };
+                        const query = { ...chosen, ...(labels.length > 1 && { [kind]: labels[column] ?? "" }) };
                         return (
                           <a
                             tabIndex={-1}
@@ -89,9 +87,9 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
                             aria-label={`${visible(task.name)}, ${visible(says)}`}
                           >
                             <rect
-                              x={left + column * size}
+                              x={left + (column + 0.5) * size - cell / 2}
                               y={row * ROW + 1}
-                              width={Math.max(Math.min(size - 1, 60), 1)}
+                              width={cell}
                               height={ROW - 2}
                               fill={color((mean - low) / (high - low || 1))}
                               opacity={flat ? 0.4 : 1}
@@ -106,6 +104,11 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
               </>
             );
           })}
+        {labels.length > 1 && (
+          <svg width={width} height={18}>
+            <AxisLabels labels={labels} width={width} y={13} />
+          </svg>
+        )}
         {tasks.length === 0 && <p class="quiet">No task here has this in its name.</p>}
       </div>
     </section>

@@ -1,6 +1,6 @@
 import { useRef } from "preact/hooks";
 import { isExported } from "../api/fetch_json";
-import type { Choice, Plan, Run } from "../api/types";
+import type { Choice, Plan, Run, TrainsPart } from "../api/types";
 import { useAnswer } from "../api/use_answer";
 import { count, counted, json, percent } from "../format";
 import { hashOf } from "../route";
@@ -8,11 +8,6 @@ import { Failure } from "../text/unknown";
 import { Block, Inline, visible } from "../text/visible";
 import { runHash } from "./filters";
 import { PlanOption } from "./plan_option";
-
-const FLAT = {
-  means: "the rollouts of a group were equally good, or one is alone in its group: nothing is learned from them",
-  helps: "Sample tasks that are sometimes solved, more rollouts of each, or leave them out with zero_variance=drop.",
-};
 
 interface Props {
   run: Run;
@@ -24,16 +19,12 @@ interface Props {
 /** The sampled tokens as one bar: what teaches, what has advantage 0, and why the others are not trained. */
 export function Trains({ run, chosen, isOpen, onPlan }: Props) {
   const { trains } = run;
-  const part = (name: string, tokens: number, rollouts: number, query: Choice, about = {}): PartProps => ({
-    name, tokens, rollouts, query, ...about,
-  });
-  const parts = trains
-    ? [
-        part("trained with a gradient", trains.gradient, trains.gradientRollouts, { trains: "gradient" }),
-        part("trained with advantage 0", trains.flat, trains.flatRollouts, { trains: "flat" }, FLAT),
-        ...trains.parts.map((one) => part(one.reason, one.tokens, one.count, { why: one.reason }, one)),
-      ]
+  const gradient = trains && { tokens: trains.gradient, rollouts: trains.gradientRollouts, count: trains.gradientRollouts };
+  const parts = gradient
+    ? [{ reason: "trained with a gradient", query: { trains: "gradient" }, means: "", helps: "", ...gradient }, ...trains.parts]
     : [];
+  const flats = parts.filter(({ query }) => "trains" in query).length - 1;
+  const colorOf = (at: number) => `part${at <= flats ? Math.min(at, 1) : Math.min(at - flats + 1, 7)}`;
   return (
     <section aria-labelledby="trains" class="trains">
       <h2 id="trains" tabIndex={-1}>
@@ -48,14 +39,12 @@ export function Trains({ run, chosen, isOpen, onPlan }: Props) {
       {trains && (
         <>
           <div class="parts" aria-hidden="true" hidden={trains.sampled === 0}>
-            {parts.map(({ tokens }, at) => tokens > 0 && <i class={`part${Math.min(at, 7)}`} style={{ flexGrow: tokens }} />)}
+            {parts.map(({ tokens }, at) => tokens > 0 && <i class={colorOf(at)} style={{ flexGrow: tokens }} />)}
           </div>
-          {parts.map(
-            (part, at) =>
-              (at !== 1 || part.tokens > 0) && (
-                <Part {...part} index={Math.min(at, 7)} of={trains.sampled} chosen={chosen} />
-              ),
-          )}
+          <p class="part-head quiet">tokens · of all · rollouts</p>
+          {parts.map((part, at) => (
+            <Part {...part} color={colorOf(at)} of={trains.sampled} chosen={chosen} />
+          ))}
         </>
       )}
       <Options chosen={chosen} isOpen={isOpen} onPlan={onPlan} />
@@ -63,43 +52,41 @@ export function Trains({ run, chosen, isOpen, onPlan }: Props) {
   );
 }
 
-interface PartProps {
-  name: string;
-  tokens: number;
-  rollouts: number;
-  /** What leads to the rollouts. */
-  query: Choice;
-  means?: string;
-  helps?: string;
+interface PartProps extends TrainsPart {
+  color: string;
+  of: number;
+  chosen: Choice;
 }
 
-function Part({
-  index, name, tokens, of, rollouts, query, chosen, means, helps,
-}: PartProps & { index: number; of: number; chosen: Choice }) {
+function Part({ color, reason, tokens, of, count: all, rollouts, query, chosen, means, helps }: PartProps) {
   const number = (
     <span class="num">
-      {count(tokens)} <span class="quiet">· {percent(tokens, of)}</span>
+      {count(tokens)}{" "}
+      <span class="quiet">
+        · {percent(tokens, of)} · {count(rollouts)}
+      </span>
     </span>
   );
   return (
     <details class="part">
       <summary>
-        <i class={`part${index}`} />
-        <Inline text={name} />
+        <i class={color} />
+        <Inline text={reason} />
         {number}
       </summary>
-      {means !== undefined && (
+      {means && (
         <p>
           <Inline text={`${means}.`} />
         </p>
       )}
-      {helps !== undefined && (
+      {helps && (
         <p>
           <b>What helps:</b> <Inline text={helps} />
         </p>
       )}
       <p>
-        <a href={runHash({ ...chosen, ...query }, true)}>{counted(rollouts, "rollout")}</a>
+        <a href={runHash({ ...chosen, ...query }, true)}>{counted(all, "rollout")}</a>
+        {all !== rollouts && ` with such tokens, ${count(rollouts)} of them counted here`}
       </p>
     </details>
   );

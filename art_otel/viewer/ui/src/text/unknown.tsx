@@ -11,15 +11,7 @@ export function Unknown({ why }: { why?: string }) {
 }
 
 /** A value, or that it is unknown. */
-export function Value<T>({
-  of,
-  as,
-  why,
-}: {
-  of: T | null | undefined;
-  as: (value: T) => ComponentChildren;
-  why?: string;
-}) {
+export function Value<T>({ of, as, why }: { of: T | null | undefined; as: (value: T) => ComponentChildren; why?: string }) {
   return of === null || of === undefined ? <Unknown why={why} /> : <>{as(of)}</>;
 }
 
