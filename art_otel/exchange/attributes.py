@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.conventions import values
 from art_otel.conventions.dialects.genai import (
     API_TYPE,
     OPERATION_NAME,
@@ -97,16 +96,16 @@ def body_attributes(asked: bytes, answered: bytes = b"") -> dict[str, Value]:
     """Both bodies of a call as they were, and the id of the answer; nothing of one that is no JSON object."""
     attributes: dict[str, Value] = {}
     # OpenRouter sends blanks until the model answers.
-    asked, answered = (body.removeprefix(BOM_UTF8).lstrip() for body in (asked, answered))
+    asked, answered = asked.removeprefix(BOM_UTF8).lstrip(), answered.removeprefix(BOM_UTF8).lstrip()
     if asked.startswith(b"{"):
         attributes[names.REQUEST_BODY] = _plainly_escaped(asked)
     head = answer_head(answered)
     said = None if head is not None else json_object(answered)
     if head is not None or said is not None:
         attributes[names.RESPONSE_BODY] = _plainly_escaped(answered)
-        named = values.text((said or {}).get("id") if head is None else head.id)
-        if named is not None:
-            attributes[RESPONSE_ID] = named
+        identifier = (said or {}).get("id") if head is None else head.id
+        if isinstance(identifier, str) and identifier:
+            attributes[RESPONSE_ID] = identifier
     return attributes
 
 
