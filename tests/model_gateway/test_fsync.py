@@ -48,9 +48,9 @@ def test_a_slow_disk_holds_ends_and_nothing_else(tmp_path, address, monkeypatch)
             ]
             while "art_otel_gateway_calls_total 8" not in client.get(f"{running.url}/metrics").text:
                 time.sleep(0.05)
-            with client.stream(
-                "POST", f"{running.url}/rollout/s/v1/chat/completions", json={**body, "stream": True}
-            ) as response:
+            # Its chunks come one by one: a stream that is there at once is held whole, for its end is in it.
+            paced = {**body, "messages": user("Hi #pace=0.1"), "stream": True}
+            with client.stream("POST", f"{running.url}/rollout/s/v1/chat/completions", json=paced) as response:
                 pieces = response.iter_raw()
                 assert b"data:" in next(pieces)  # the stream goes on
                 assert not any(call.done() for call in calls)
