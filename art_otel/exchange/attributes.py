@@ -99,13 +99,14 @@ def body_attributes(asked: bytes, answered: bytes = b"") -> dict[str, Value]:
     asked, answered = asked.removeprefix(BOM_UTF8).lstrip(), answered.removeprefix(BOM_UTF8).lstrip()
     if asked.startswith(b"{"):
         attributes[names.REQUEST_BODY] = _plainly_escaped(asked)
-    head = answer_head(answered)
-    said = None if head is not None else json_object(answered)
-    if head is not None or said is not None:
-        attributes[names.RESPONSE_BODY] = _plainly_escaped(answered)
-        identifier = (said or {}).get("id") if head is None else head.id
-        if isinstance(identifier, str) and identifier:
-            attributes[RESPONSE_ID] = identifier
+    if answered.startswith(b"{"):
+        head = answer_head(answered)
+        said = None if head is not None else json_object(answered)
+        if head is not None or said is not None:
+            attributes[names.RESPONSE_BODY] = _plainly_escaped(answered)
+            identifier = (said or {}).get("id") if head is None else head.id
+            if isinstance(identifier, str) and identifier:
+                attributes[RESPONSE_ID] = identifier
     return attributes
 
 
