@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from functools import lru_cache
 from hashlib import blake2b
+from types import GenericAlias
 from typing import BinaryIO, Final, Literal, TypeAlias, TypeVar
 from uuid import uuid4
 
@@ -103,7 +104,11 @@ _KINDS: Final[dict[type[Stored], bytes]] = {
     Arrival: b"a",
     Outcome: b"e",
 }
-_DECODERS: Final = {kind: msgspec.msgpack.Decoder(list[record]) for record, kind in _KINDS.items()}
+_DECODERS: Final[dict[bytes, msgspec.msgpack.Decoder[list[Stored]]]] = {
+    # The type checker takes no variable as a type's argument; msgspec does.
+    kind: msgspec.msgpack.Decoder(GenericAlias(list, (record,)))
+    for record, kind in _KINDS.items()
+}
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _RESOURCE: Final = b"o"
 """The resource of the spans behind it in a block: a process has one, and its spans need it once."""
