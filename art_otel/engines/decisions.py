@@ -23,7 +23,7 @@ from art_otel.spans import Quarantined, Span, extend_sorted
 from art_otel.store import RowKey
 from art_otel.trajectories import AssemblyStats, IncrementalOutcome, SpanGroup, Trajectory, build_trajectories, distinct
 from art_otel.trajectories.rewards import TOO_LATE
-from art_otel.trajectories.rollout_span import is_marked_root
+from art_otel.trajectories.rollouts import is_marked_root
 
 Order: TypeAlias = tuple[str, int, str]
 """What `Trajectory.order` says."""

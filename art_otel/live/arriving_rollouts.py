@@ -26,7 +26,7 @@ from art_otel.live.limits import MAX_AGE
 from art_otel.sources import Record
 from art_otel.spans import LogRecord, Span
 from art_otel.spool import SpooledLine
-from art_otel.trajectories.rollout_span import (
+from art_otel.trajectories.rollouts import (
     is_marked_root,
     is_provisional,
     is_reward_span,

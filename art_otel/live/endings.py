@@ -33,13 +33,8 @@ from art_otel.attributes import GATEWAY_SCOPE
 from art_otel.conventions import INSTANCE
 from art_otel.spans import Resource, Span
 from art_otel.spans.copies import edition_of
-from art_otel.trajectories.rollout_span import (
-    calls_counted_on,
-    is_marked_root,
-    is_reward_span,
-    may_be_one_process,
-    spans_counted_on,
-)
+from art_otel.trajectories.rollouts import is_marked_root, is_reward_span
+from art_otel.trajectories.wholeness import calls_counted_on, may_be_one_process, spans_counted_on
 
 
 def is_quiet(changed: float, now: float, grace: float) -> bool:

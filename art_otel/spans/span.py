@@ -87,6 +87,11 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False)
         """What identifies the span over repeated deliveries."""
         return (self.trace_id, self.span_id)
 
+    def setting(self, name: str) -> Value:
+        """The attribute of the span, else of its resource: an app may set a split once for the whole process."""
+        value = self.attributes.get(name)
+        return self.resource.attributes.get(name) if value is None else value
+
 
 class LogRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """A log record (OTel event), and the span that it belongs to: both ids are empty for an event that names none.

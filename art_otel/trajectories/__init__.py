@@ -68,9 +68,9 @@ if not defer_imports(__name__):
     from art_otel.trajectories.rewards import ExternalReward as ExternalReward
     from art_otel.trajectories.rewards import distinct as distinct
     from art_otel.trajectories.rewards import external_rewards as external_rewards
-    from art_otel.trajectories.rollout_span import declared_id as declared_id
-    from art_otel.trajectories.rollout_span import joined_id as joined_id
-    from art_otel.trajectories.rollout_span import plain_id as plain_id
+    from art_otel.trajectories.rollouts import declared_id as declared_id
+    from art_otel.trajectories.rollouts import joined_id as joined_id
+    from art_otel.trajectories.rollouts import plain_id as plain_id
     from art_otel.trajectories.trees import MESSAGE_ROOT as MESSAGE_ROOT
     from art_otel.trajectories.trees import TOKEN_ROOT as TOKEN_ROOT
     from art_otel.trajectories.trees import MessageNode as MessageNode

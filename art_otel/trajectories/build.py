@@ -4,27 +4,24 @@ A group is what belongs together: one trace, or the traces that share a rollout 
 give to them. The outcome depends on the set of records only, not on their order, files or repeated delivery.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from art_otel.attributes import EXTRA, POLICY_VERSION, PROMPT, ROLLOUT_JOINED_ID
-from art_otel.calls import CallRecord, InferenceCall, ToolSet
+from art_otel.attributes import ROLLOUT_ID, ROLLOUT_JOINED_ID
+from art_otel.calls import InferenceCall
 from art_otel.conventions import (
     NameFamilies,
     Role,
     families_of,
     may_be_run,
     may_give_to_others,
-    recorded_messages,
     rewards_of,
     role_of,
 )
 from art_otel.conventions.exchanges import whole
-from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
+from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, build_tree
 from art_otel.trajectories.accounting import (
     AssembledGroup,
     AssemblyStats,
@@ -33,24 +30,15 @@ from art_otel.trajectories.accounting import (
     count_idle_spans,
 )
 from art_otel.trajectories.inference_calls import correlate_logs, record_calls
-from art_otel.trajectories.lineage import build_lineage, turns_by_completion, unrecorded_answers
-from art_otel.trajectories.model import AddedMessage, Call, PolicyVersions, Trajectory
+from art_otel.trajectories.lineage import build_lineage, unrecorded_answers
+from art_otel.trajectories.model import Trajectory
 from art_otel.trajectories.rewards import AttributionContext, ExternalReward, deliver_rewards
-from art_otel.trajectories.rollout_span import (
-    declared_id,
-    is_named_rollout,
-    read_metadata,
-    rollout_fields,
-    text_setting,
-)
-from art_otel.trajectories.rollouts import assign_rollouts
+from art_otel.trajectories.rollouts import assign_rollouts, declared_id, is_named_rollout
 from art_otel.trajectories.tool_executions import find_tool_executions
+from art_otel.trajectories.trajectory_fields import trajectory_fields, version_of_rollout, with_facts
 from art_otel.trajectories.wholeness import find_incomplete, find_losses
 
 _NEW: Final[IncrementalOutcome] = "new"
-_PROMPT: Final = PROMPT.removeprefix(f"{EXTRA}.")
-_OUTCOMES: Final = ("not_needed", "spliced", "differing", "passed_through")
-"""What becomes of a prompt that a gateway samples from ids, or cannot."""
 
 
 class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,10 +107,9 @@ def build_trajectories(
 
     trajectories: list[Trajectory] = []
     for rollout in assignment.rollouts:
-        root = _with_facts(rollout.root, attribution.facts_of(rollout))
-        version = None if root is None else text_setting(root, POLICY_VERSION)
+        root = with_facts(rollout.root, attribution.facts_of(rollout))
         # The calls in causal order, with what is not whole in them, and the two trees of their prompts and answers.
-        lineage = build_lineage(_with_version(recorded[rollout].calls, version))
+        lineage = build_lineage(_with_version(recorded[rollout].calls, version_of_rollout(root)))
         incomplete_reasons = find_incomplete(
             rollout,
             lineage.recorded,
@@ -139,16 +126,12 @@ def build_trajectories(
             Trajectory(
                 rollout_id=rollout.rollout_id,
                 trace_id=(root or min(rollout.spans, key=tree.order)).trace_id,
-                **rollout_fields(root),
-                policy_version=_first_and_last_version(lineage.calls, version),
+                **trajectory_fields(root, lineage.calls),
                 parent_rollout_id=rollout.parent_rollout_id,
                 incomplete_reasons=incomplete_reasons,
                 rewards=attribution.of(rollout),
-                metadata=_metadata(root, lineage.calls),
-                tools=_tool_definitions(lineage.calls),
                 calls=lineage.calls,
                 tool_calls=find_tool_executions(tools, lineage.calls, tree),
-                added_messages=_added_messages(root, lineage.calls),
             )
         )
 
@@ -210,7 +193,7 @@ def _is_idle(group: SpanGroup, rollout_spans: Sequence[str]) -> bool:
     if not _is_only_spans(group):
         return False
     for span in group.spans:  # first what costs least
-        if declared_id(span) is not None:
+        if ROLLOUT_ID in span.attributes:
             return False
     return not any(_matters(span, rollout_spans) for span in group.spans)
 
@@ -235,66 +218,9 @@ def _find_roles(tree: SpanTree, families: Mapping[SpanKey, NameFamilies]) -> dic
     return roles
 
 
-def _with_facts(root: Span | None, facts: Mapping[str, Value]) -> Span | None:
-    """The rollout's own span with what was given to the rollout afterwards, as if it had been recorded there."""
-    if root is None or not facts:
-        return root
-    return msgspec.structs.replace(root, attributes={**root.attributes, **facts})
-
-
 def _with_version(calls: Sequence[InferenceCall], version: str | None) -> Sequence[InferenceCall]:
     """The calls, with the rollout's policy version where they do not say their own."""
     if version is None:
         return calls
     replace = msgspec.structs.replace
     return [call if call.policy_version is not None else replace(call, policy_version=version) for call in calls]
-
-
-def _metadata(root: Span | None, calls: Sequence[Call]) -> Mapping[str, Value]:
-    """The metadata of the rollout's own span, and how many prompts of exact tokens a gateway spliced, and so on."""
-    metadata = {} if root is None else read_metadata(root)
-    outcomes = Counter(f"prompts_{outcome}" for call in calls if (outcome := call.extra.get(_PROMPT)) in _OUTCOMES)
-    return dict(sorted({**outcomes, **metadata}.items())) if outcomes else metadata
-
-
-def _added_messages(root: Span | None, calls: Sequence[Call]) -> tuple[AddedMessage, ...]:
-    """The messages that the app put behind completions of these calls."""
-    if root is None or not root.events:
-        return ()
-    added = tuple(recorded_messages(root))
-    turns = turns_by_completion(calls) if added else {}
-    of_turns = ((turns.get((one.completion_id, one.choice)), one.message) for one in added)
-    return tuple(AddedMessage(turn=turn, message=message) for turn, message in of_turns if turn is not None)
-
-
-def _first_and_last_version(calls: Sequence[Call], of_rollout: str | None) -> PolicyVersions | None:
-    """The versions of the first and last call that has one; what the rollout says where none has."""
-    versions: list[str | None] = []
-    for call in calls:
-        spans = [span.version for turn in call.choices or () for span in turn.weight_versions or ()]
-        versions += (call.policy_version, *spans, call.policy_version_end)
-    known = [version for version in versions if version is not None] or ([] if of_rollout is None else [of_rollout])
-    return PolicyVersions(first=known[0], last=known[-1]) if known else None
-
-
-def _tool_definitions(calls: Iterable[CallRecord]) -> tuple[Value, ...]:
-    """Every tool definition of any call, in the order of first use."""
-    texts: dict[str, None] = {}
-    last: Sequence[Value] | None = None
-    for call in calls:
-        if call.tools is not None and call.tools is not last:
-            last = call.tools
-            texts[last.json if isinstance(last, ToolSet) else msgspec.json.encode(last).decode()] = None
-    if not texts:
-        return ()
-    united = _united(tuple(texts))
-    return last if isinstance(last, ToolSet) and last.json == united else ToolSet(united)
-
-
-@lru_cache(maxsize=64)
-def _united(texts: tuple[str, ...]) -> str:
-    """The definitions of these tool sets, each once."""
-    once: dict[bytes, Value] = {}
-    for definition in (definition for text in texts for definition in ToolSet(text)):
-        once.setdefault(msgspec.json.encode(definition, order="deterministic"), definition)
-    return msgspec.json.encode([*once.values()]).decode()

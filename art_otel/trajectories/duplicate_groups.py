@@ -28,7 +28,7 @@ from art_otel.conventions import (
     without_thinking,
 )
 from art_otel.spans import Span, SpanKey, SpanTree
-from art_otel.trajectories.ancestry import Ancestry
+from art_otel.trajectories.surroundings import Ancestry
 
 
 class CallRecording(msgspec.Struct, frozen=True, kw_only=True, eq=False):

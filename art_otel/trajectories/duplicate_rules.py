@@ -25,7 +25,6 @@ import msgspec
 from art_otel.calls import Gap, InferenceCall
 from art_otel.conventions import ART_OTEL, is_request_only, is_wrapper_method, recorder_of, request_key
 from art_otel.spans import Span, SpanKey, SpanTree
-from art_otel.trajectories.ancestry import Ancestry
 from art_otel.trajectories.duplicate_groups import (
     CallRecording,
     DuplicateGroup,
@@ -43,6 +42,7 @@ from art_otel.trajectories.duplicate_groups import (
     read_recordings,
     usage_differs,
 )
+from art_otel.trajectories.surroundings import Ancestry
 
 MAX_COMPARED: Final = 32
 """Recordings that contradict a recording before no other is compared with it: servers that repeat no ids give few."""

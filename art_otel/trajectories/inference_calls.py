@@ -39,9 +39,9 @@ from art_otel.conventions import (
     with_retried_tools,
 )
 from art_otel.spans import LogRecord, Span, SpanKey, SpanTree, Value
-from art_otel.trajectories.ancestry import Ancestry
 from art_otel.trajectories.duplicate_rules import find_calls
-from art_otel.trajectories.rollouts import IntervalIndex, RolloutSpans
+from art_otel.trajectories.rollouts import RolloutSpans
+from art_otel.trajectories.surroundings import Ancestry, IntervalIndex
 
 MAX_CONTINUED_MESSAGES: Final = 16 << 20
 """Messages of a rollout's prompts that were put together by response id: a chain of 4,000 calls has as many."""

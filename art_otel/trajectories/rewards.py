@@ -39,8 +39,14 @@ from art_otel.conventions import (
 from art_otel.spans import Attributes, LogRecord, Quarantined, Span, SpanKey, SpanTree, Value
 from art_otel.trajectories.inference_calls import RecordedCalls, step_index
 from art_otel.trajectories.model import Reward
-from art_otel.trajectories.rollout_span import attempt_of, declared_id, is_marked_root, is_reward_span
-from art_otel.trajectories.rollouts import RolloutAssignment, RolloutIndex, RolloutSpans
+from art_otel.trajectories.rollouts import (
+    RolloutAssignment,
+    RolloutIndex,
+    RolloutSpans,
+    declared_id,
+    is_marked_root,
+    is_reward_span,
+)
 
 NO_SPAN: Final = "linked span not in the sources"
 NO_RESPONSE: Final = "response not in the sources"
@@ -532,7 +538,7 @@ def _fits(rollout: RolloutSpans, address: RewardAddress) -> bool:
     """Whether the rollout has the trace and attempt of the address; without a root that is unknown, and it fits."""
     if rollout.root is None:
         return True
-    return address.trace_id in (None, rollout.root.trace_id) and address.attempt in (None, attempt_of(rollout.root))
+    return address.trace_id in (None, rollout.root.trace_id) and address.attempt in (None, rollout.attempt)
 
 
 def make_reward(recorded: RecordedReward, target: Target, context: AttributionContext) -> Reward | BadReward:

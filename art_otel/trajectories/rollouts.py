@@ -12,31 +12,22 @@ Every span of a tree is in exactly one rollout or in none:
   who called it.
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import cached_property
-from itertools import accumulate
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from art_otel import attributes
 from art_otel.conventions import ERROR_TYPE, Role, integer
 from art_otel.spans import Span, SpanKey, SpanTree, Value
-from art_otel.trajectories.rollout_span import (
-    attempt_of,
-    declared_id,
-    is_marked_root,
-    is_named_rollout,
-    is_provisional,
-    is_rollout_span,
-    joined_id,
-    plain_id,
-)
+from art_otel.trajectories.surroundings import IntervalIndex
 
 _K = TypeVar("_K")
-_Item = TypeVar("_Item")
 
 
 class RolloutSpans(msgspec.Struct, kw_only=True, eq=False):
@@ -54,6 +45,11 @@ class RolloutSpans(msgspec.Struct, kw_only=True, eq=False):
     keys: list[SpanKey] = msgspec.field(default_factory=list[SpanKey])
 
     @property
+    def attempt(self) -> int | None:
+        """The number of the attempt under its id, as its own span says it."""
+        return None if self.root is None else integer(self.root.setting(attributes.ROLLOUT_ATTEMPT))
+
+    @property
     def order(self) -> tuple[str, str, str]:
         """A sort key that no delivery changes."""
         first = self.root or self.spans[0]
@@ -67,7 +63,7 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
     all: list[RolloutSpans] = msgspec.field(default_factory=list[RolloutSpans])
     rootless: RolloutSpans | None = None
     _running: "IntervalIndex[RolloutSpans] | None" = None
-    _by_trace: "dict[str, RolloutIndex] | None" = None
+    _by_trace: "dict[str | None, RolloutIndex] | None" = None
     _by_attempt: "dict[int | None, RolloutIndex] | None" = None
 
     def add(self, rollout: RolloutSpans) -> None:
@@ -81,13 +77,13 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
     def of_trace(self, trace_id: str) -> "RolloutIndex | None":
         """The rollouts whose own span is in the trace."""
         if self._by_trace is None:
-            self._by_trace = self._by(lambda root: root.trace_id)
+            self._by_trace = self._by(lambda rollout: rollout.root and rollout.root.trace_id)
         return self._by_trace.get(trace_id)
 
     def of_attempt(self, number: int) -> "RolloutIndex | None":
         """The rollouts that are attempts of this number."""
         if self._by_attempt is None:
-            self._by_attempt = self._by(attempt_of)
+            self._by_attempt = self._by(lambda rollout: rollout.attempt)
         return self._by_attempt.get(number)
 
     def running_at(self, time_ns: int) -> RolloutSpans | None:
@@ -109,11 +105,11 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
             self._running = IntervalIndex(self._times())
         return self._running
 
-    def _by(self, trait: Callable[[Span], _K]) -> "dict[_K, RolloutIndex]":
+    def _by(self, trait: Callable[[RolloutSpans], _K]) -> "dict[_K, RolloutIndex]":
         indexes: dict[_K, RolloutIndex] = {}
         for rollout in self.all:
             if rollout.root is not None:
-                indexes.setdefault(trait(rollout.root), RolloutIndex(tree=self.tree)).add(rollout)
+                indexes.setdefault(trait(rollout), RolloutIndex(tree=self.tree)).add(rollout)
         return indexes
 
     def _times(self) -> Iterator[tuple[int, int | None, RolloutSpans]]:
@@ -524,35 +520,63 @@ def joined_root(tops: Sequence[Span]) -> Span:
     )
 
 
-# What was running at a moment.
+# What a span says of its rollout.
 
 
-class IntervalIndex(Generic[_Item]):
-    """Finds items by the time they ran: O(n log n) to build, O(log n) per query."""
+_ROOT_ATTRIBUTES: Final = frozenset({attributes.ROLLOUT_NAME, attributes.SPANS_STARTED, attributes.SPANS_ENDED})
+"""Attributes that only a rollout's own span has."""
 
-    def __init__(self, times: Iterable[tuple[int, int | None, _Item]]) -> None:
-        """Take each item with its first and last moment in nanoseconds; a last moment of None has not come yet."""
-        self._items: list[_Item] = []
-        changes: list[tuple[int, int, int]] = []
-        for position, (first, last, item) in enumerate(times):
-            self._items.append(item)
-            changes.append((first, 1, position))
-            if last is not None:
-                changes.append((last + 1, -1, -position))
-        changes.sort()
-        self._moments = [moment for moment, _, _ in changes]
-        self._counts = list(accumulate(count for _, count, _ in changes))
-        # While one item runs, the sum of the positions of all that run is its position.
-        self._positions = list(accumulate(position for _, _, position in changes))
 
-    def only_at(self, moment: int) -> _Item | None:
-        """The item that was running at a moment, if just one was."""
-        last_change = bisect_right(self._moments, moment) - 1
-        if last_change < 0 or self._counts[last_change] != 1:
-            return None
-        return self._items[self._positions[last_change]]
+def declared_id(span: Span) -> str | None:
+    """The rollout id by which a span says where it belongs; a reward span says with it whom its rewards are for."""
+    value = span.attributes.get(attributes.ROLLOUT_ID)
+    return None if value is None or value == "" or is_reward_span(span) else str(value)
 
-    def count_at(self, moment: int) -> int:
-        """How many items were running at a moment."""
-        last_change = bisect_right(self._moments, moment) - 1
-        return 0 if last_change < 0 else self._counts[last_change]
+
+_UUID: Final = re.compile("[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
+
+
+def plain_id(rollout_id: str) -> str:
+    """The id, a UUID without its dashes: backends show some ids with them that traces have without."""
+    return rollout_id.replace("-", "").lower() if _UUID.fullmatch(rollout_id) else rollout_id
+
+
+def joined_id(span: Span, rollout_attributes: Sequence[str]) -> str | None:
+    """The value by which a span's trace is joined with others to a rollout: of the first such attribute that it has.
+
+    A value of the resource stands for all spans of a process.
+    """
+    value = span.attributes.get(attributes.ROLLOUT_JOINED_ID)
+    if isinstance(value, str) and value:
+        return value
+    for name in rollout_attributes:
+        value = span.setting(name)
+        if isinstance(value, str | int | float) and not isinstance(value, bool) and value != "":
+            return str(value)
+    return None
+
+
+def is_provisional(span: Span) -> bool:
+    """Whether the span is a root whose id its process made up, not knowing what its parent belongs to."""
+    value = span.attributes.get(attributes.ROLLOUT_PROVISIONAL)
+    return value is not None and str(value).lower() == "true"  # some stores make it a text
+
+
+def is_rollout_span(span: Span) -> bool:
+    """Whether a span is named as rollouts are, so that somebody meant it as one."""
+    return f"{span.name} ".startswith(attributes.ROLLOUT_SPAN_PREFIX)
+
+
+def is_marked_root(span: Span) -> bool:
+    """Whether a span that carries a rollout id is the rollout's own, whatever its ancestors are."""
+    return is_rollout_span(span) or not _ROOT_ATTRIBUTES.isdisjoint(span.attributes)
+
+
+def is_named_rollout(span: Span, rollout_spans: Sequence[str]) -> bool:
+    """Whether the span's name matches one of the globs that name rollouts."""
+    return any(fnmatchcase(span.name, glob) for glob in rollout_spans)
+
+
+def is_reward_span(span: Span) -> bool:
+    """Whether the span was made to give a reward to what it links to."""
+    return span.name.startswith(attributes.REWARD_SPAN_PREFIX)

@@ -26,17 +26,10 @@ import msgspec
 
 from art_otel import attributes
 from art_otel.calls import Choice, Gap, GapKind, InferenceCall, Message
-from art_otel.conventions import has_call_attributes, parse_call, request_key, role_of
+from art_otel.conventions import INSTANCE, has_call_attributes, integer, parse_call, request_key, role_of
 from art_otel.spans import Quarantined, Resource, Span, SpanKey, SpanTree
 from art_otel.trajectories.model import TextUntrained, TokensUntrained
-from art_otel.trajectories.rollout_span import (
-    calls_counted_on,
-    is_reward_span,
-    may_be_instance,
-    may_be_one_process,
-    spans_counted_on,
-)
-from art_otel.trajectories.rollouts import RolloutSpans
+from art_otel.trajectories.rollouts import RolloutSpans, is_reward_span
 
 Concern: TypeAlias = Literal["tokens", "text", "both"]
 """What a gap is about: token ids, text, or both."""
@@ -516,3 +509,32 @@ def _is_counted(span: Span, root: Span) -> bool:
     if span.trace_id != root.trace_id and is_reward_span(span) and (span.links or span.parent_span_id is None):
         return False  # a reward outside every rollout's tree, which no rollout counts
     return may_be_one_process(span.resource, root.resource)
+
+
+def spans_counted_on(root: Span) -> int | None:
+    """How many spans a rollout has by its own span, the larger of both counts; None where it has none."""
+    started, ended = root.attributes.get(attributes.SPANS_STARTED), root.attributes.get(attributes.SPANS_ENDED)
+    if started is None and ended is None:
+        return None
+    return max((count for count in (integer(started), integer(ended)) if count is not None), default=None)
+
+
+def calls_counted_on(root: Span) -> dict[str, int]:
+    """How many calls gateways began, by the instances of these, as far as a rollout's own span says it."""
+    return {
+        name.removeprefix(attributes.CALLS_PREFIX): count
+        for name, value in root.attributes.items()
+        if name.startswith(attributes.CALLS_PREFIX) and (count := integer(value)) is not None
+    }
+
+
+def may_be_instance(resource: Resource, instance: str) -> bool:
+    """Whether a resource may be that of the service instance: some stores keep none."""
+    return resource.attributes.get(INSTANCE, instance) == instance
+
+
+def may_be_one_process(one: Resource, other: Resource) -> bool:
+    """Whether no attribute that both resources have differs: some stores keep none, or only some."""
+    if one is other:
+        return True
+    return all(other.attributes.get(name, value) == value for name, value in one.attributes.items())

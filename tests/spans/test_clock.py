@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from art_otel.spans import Resource, Span, build_tree
 from art_otel.spans.tree import topological_order
-from art_otel.trajectories.rollouts import IntervalIndex
+from art_otel.trajectories.surroundings import IntervalIndex
 
 MOMENTS = st.integers(0, 20)
 TIMES = st.lists(st.tuples(MOMENTS, st.none() | MOMENTS).filter(lambda span: span[1] is None or span[0] <= span[1]))

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from art_otel.calls import Choice, InferenceCall, Message, ToolCall
 from art_otel.conventions import parse_call
 from art_otel.spans import Event, Scope, Span, build_tree
-from art_otel.trajectories.ancestry import Ancestry
 from art_otel.trajectories.duplicate_groups import DuplicateGroups, read_recordings
 from art_otel.trajectories.duplicate_rules import find_calls
+from art_otel.trajectories.surroundings import Ancestry
 
 TRACE = "1" * 32
 ROOT = Span(trace_id=TRACE, span_id=f"{1:016x}", name="root", start_ns=0, end_ns=1_000)

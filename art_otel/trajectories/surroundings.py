@@ -1,12 +1,19 @@
-"""Ancestry: the nearest agent, step, mark and call above each span, which is read once for all that is below it."""
+"""Surroundings: what stands above a span, and what ran at a moment.
 
-from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+ancestry of chat      rollout > agent "planner" > step 2 > chat      agent planner, step 2
+running at 5          a: 0 to 4, b: 3 to 9                           b
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping
+from itertools import accumulate
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from art_otel import attributes
 from art_otel.conventions import AgentContent, Role, agent_content, agent_conversation, agent_name
 from art_otel.spans import Span, SpanKey, SpanTree
-from art_otel.trajectories.rollout_span import setting
+
+_Item = TypeVar("_Item")
 
 UNTRAINED: Final = "untrained"
 """The label where a mark does not say what the calls are for."""
@@ -14,7 +21,7 @@ UNTRAINED: Final = "untrained"
 
 def untrained_mark(span: Span) -> str | None:
     """What the calls below a span are for, if the policy does not learn from them."""
-    value = setting(span, attributes.UNTRAINED)
+    value = span.setting(attributes.UNTRAINED)
     if isinstance(value, str) and value.lower() not in ("", "true", "false"):  # some stores make a boolean a text
         return value
     return UNTRAINED if str(value).lower() == "true" else None
@@ -81,3 +88,34 @@ class Ancestry:
         """The context of a span: by its ancestors alone."""
         parent = self._tree.parents.get(key)
         return _NO_CONTEXT if parent is None else self._contexts[parent]
+
+
+class IntervalIndex(Generic[_Item]):
+    """Finds items by the time they ran: O(n log n) to build, O(log n) per query."""
+
+    def __init__(self, times: Iterable[tuple[int, int | None, _Item]]) -> None:
+        """Take each item with its first and last moment in nanoseconds; a last moment of None has not come yet."""
+        self._items: list[_Item] = []
+        changes: list[tuple[int, int, int]] = []
+        for position, (first, last, item) in enumerate(times):
+            self._items.append(item)
+            changes.append((first, 1, position))
+            if last is not None:
+                changes.append((last + 1, -1, -position))
+        changes.sort()
+        self._moments = [moment for moment, _, _ in changes]
+        self._counts = list(accumulate(count for _, count, _ in changes))
+        # While one item runs, the sum of the positions of all that run is its position.
+        self._positions = list(accumulate(position for _, _, position in changes))
+
+    def only_at(self, moment: int) -> _Item | None:
+        """The item that was running at a moment, if just one was."""
+        last_change = bisect_right(self._moments, moment) - 1
+        if last_change < 0 or self._counts[last_change] != 1:
+            return None
+        return self._items[self._positions[last_change]]
+
+    def count_at(self, moment: int) -> int:
+        """How many items were running at a moment."""
+        last_change = bisect_right(self._moments, moment) - 1
+        return 0 if last_change < 0 else self._counts[last_change]
