@@ -83,6 +83,9 @@ CONTENT_GAPS: Final[tuple[GapKind, ...]] = tuple(
 )
 """The kinds of gaps in one recording, which another recording of the same call may fill."""
 
+ON_SERVER: Final[tuple[GapKind, ...]] = ("history on the server", "template on the server")
+"""The kinds of gaps of prompts of which only the server has a part."""
+
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Content of a call that is not, or may not be, what was sent or sampled.

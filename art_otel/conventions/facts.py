@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from art_otel.calls import (
+    ON_SERVER,
     Choice,
     Gap,
     GapKind,
@@ -57,7 +58,6 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 NO_FACTS: Final = CallFacts()
 
-_ON_SERVER: Final[tuple[GapKind, ...]] = ("history on the server", "template on the server")
 
 UNKNOWN_MESSAGE: Final = Message(role="assistant")
 """The message of a choice of which only the tokens were recorded."""
@@ -135,7 +135,7 @@ def _merge_gaps(trusted: CallFacts, lesser: CallFacts) -> tuple[Gap, ...]:
 
 def lacks_what_server_has(gap: Gap, prompt: Sequence[Message] | None, other: Sequence[Message] | None) -> bool:
     """Whether the prompt with this gap goes on from what only the server has, and the other recording has no more."""
-    return gap.kind in _ON_SERVER and len(other or ()) <= len(prompt or ())
+    return gap.kind in ON_SERVER and len(other or ()) <= len(prompt or ())
 
 
 def _whole_fields(facts: CallFacts) -> frozenset[str]:

@@ -390,7 +390,7 @@ def collate(
         group_ids=_objects([one.group_id for one in sequences]),
         policy_version=_objects([one.policy_version for one in sequences]),
         rollout_ids=_objects([one.rollout_id for one in sequences]),
-        samplings=_objects([tuple(each.sampling for each in one.samplings) for one in sequences]),
+        samplings=_objects([one.samplings for one in sequences]),
         retokenized=np.array([one.retokenized for one in sequences], np.bool_),
         weight_versions=versions,
         rollout_weights=weights,

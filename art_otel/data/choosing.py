@@ -41,7 +41,7 @@ NOT_THE_POLICYS: Final = (MARKED, ANOTHER_MODEL, ANOTHER_AGENT)
 CUT: Final = "cut at max_tokens"
 IMAGES: Final = "images not carried"
 CONSTRAINED: Final = "constrained sampling"
-HOW_SAMPLED: Final = (CONTEXT_EXCEEDED, CUT, CONSTRAINED, IMAGES)
+HOW_SAMPLED: Final = (CONTEXT_EXCEEDED, CUT, IMAGES, CONSTRAINED)
 """Reasons by which a completion of the policy is only context."""
 
 SEVERAL: Final = "several models"

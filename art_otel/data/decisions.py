@@ -26,7 +26,6 @@ from art_otel.data.columns import EVERY_PART, Coded, Columns, Flags, Floats, Int
 from art_otel.data.credit import token_rewards_by_turn
 from art_otel.data.rewards import UNUSABLE, Weights
 from art_otel.data.sources import Chunk, read_ids, read_numbered
-from art_otel.data.token_facts import FEW, UNKNOWN_MODE
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
 from art_otel.trajectories import CONTEXT_EXCEEDED, TextUntrained, TokenHistory, TokensUntrained, Trajectory
@@ -42,6 +41,12 @@ NOT_MADE: Final = (
     "prompt rendered otherwise", "not rendered whole",
 )  # fmt: skip
 """Why a tokenizer makes no ids of a completion."""
+
+_FEW: Final = 8
+"""Of so many tokens each may really have been certain."""
+
+_UNKNOWN_MODE: Final = "unknown"
+"""Of which distribution logprobs are, where nothing says it."""
 
 REASONS: Final = tuple(
     dict.fromkeys(
@@ -493,15 +498,16 @@ def _recorded_sequences(
     """
     turns, sizes = spans.turns, spans.sizes
     calls, sampled = columns.turn_calls[turns], columns.sampled_tokens[turns]
-    # As `token_facts.completion_sampling` describes them.
+    # Each of more than a few tokens has a logprob of exactly 0.0, though nothing forced it; and what was not sampled at
+    # temperature 1 from all tokens, by what its logprobs are of.
     is_masked = columns.has_masked_logprobs[calls]
     is_scored = ~is_masked & (np.maximum(columns.unscored_tokens[turns], 0) < sampled)
-    is_zero = is_scored & (np.maximum(columns.zero_logprobs[turns], 0) == sampled) & (sampled > FEW)
+    is_zero = is_scored & (np.maximum(columns.zero_logprobs[turns], 0) == sampled) & (sampled > _FEW)
     is_zero &= ~(columns.is_constrained | columns.is_greedy)[calls]
     is_altered = is_scored & columns.is_altered[calls]
     places, modes = spans.sequences[is_altered], columns.logprobs_mode[calls[is_altered]]
     altered = {
-        mode or UNKNOWN_MODE: np.bincount(places[modes.equals(mode)], minlength=len(spans.lengths)).astype(np.int32)
+        mode or _UNKNOWN_MODE: np.bincount(places[modes.equals(mode)], minlength=len(spans.lengths)).astype(np.int32)
         for mode in dict.fromkeys(modes)
     }
     if has_masks:

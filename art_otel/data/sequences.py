@@ -18,13 +18,12 @@ from art_otel.calls import TokenIds
 from art_otel.data.decisions import SequenceCounts, SequenceOptions, TurnReward
 from art_otel.data.rewards import TokenRewards, token_rewards
 from art_otel.data.token_facts import (
-    CompletionSampling,
-    completion_sampling,
     of_each_token,
     routed_experts,
     sampling_mask,
     weight_versions,
 )
+from art_otel.sampling import Sampling
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, token_histories, version_of
 
 
@@ -76,7 +75,7 @@ class TokenSequence:
     logprobs: NDArray[np.float32]
     advantages: NDArray[np.float32] | None
     token_rewards: NDArray[np.float32] | None = None
-    samplings: tuple[CompletionSampling, ...]
+    samplings: tuple[Sampling, ...]
     retokenized: bool = False
     weight_versions: NDArray[np.int64]
     routed_experts: NDArray[np.int32] | None = None
@@ -230,12 +229,7 @@ def _build_sequence(
         ],
         advantages=None if gains is None else gains[:end],
         token_rewards=None if extras is None else extras[:end],
-        samplings=tuple(
-            [
-                completion_sampling(calls[turn.call], turn, has_logprobs=not retokenized)
-                for turn in (trajectory.turns[span.turn] for span in trained)
-            ]
-        ),
+        samplings=tuple([calls[trajectory.turns[span.turn].call].sampling for span in trained]),
         retokenized=retokenized,
         weight_versions=weight_versions(trajectory, trained, size)[:end],
         routed_experts=None if experts is None else experts[:end],

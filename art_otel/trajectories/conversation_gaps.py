@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from art_otel.calls import CONTENT_GAPS, Choice, Gap, GapKind, InferenceCall, Message, canonical_arguments
+from art_otel.calls import CONTENT_GAPS, ON_SERVER, Choice, Gap, GapKind, InferenceCall, Message, canonical_arguments
 from art_otel.conventions import is_refusal, is_responses_api_id
 from art_otel.spans import Value
 from art_otel.trajectories.prompt_parents import CompletionRef, PrefixNumbers
@@ -19,7 +19,6 @@ from art_otel.trajectories.usage_witness import find_more_counted
 
 _CONTENT: Final = ("prompt", "answer", "call")
 _AS_SENT: Final = (None, "verbatim body")
-_ON_SERVER: Final = ("history on the server", "template on the server")
 _TOOL_FINISH_REASONS: Final = ("tool_calls", "function_call")
 _INSTRUCTING: Final = ("system", "developer")
 _NAMELESS: Final = "a tool call without a name"
@@ -112,7 +111,7 @@ def find_broken_prompts(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, G
     wrong: tuple[GapKind, str] | None = None
     for index, call in enumerate(calls):
         prompt = call.input_messages
-        if not prompt or call.failed or call.prompt_known in _AS_SENT or call.has_gap(*_ON_SERVER):
+        if not prompt or call.failed or call.prompt_known in _AS_SENT or call.has_gap(*ON_SERVER):
             continue
         count = len(earlier)
         if prompt[:count] != earlier:
@@ -155,7 +154,7 @@ def find_lost_compactions(calls: Sequence[InferenceCall]) -> Iterator[tuple[int,
             continue
         instructions = tuple(message.content for message in prompt[: prompt.index(first)])
         earlier = answered.get((instructions, *what_is_said(first))) if first.role == "assistant" else None
-        if earlier is not None and not (call.prompt_known in _AS_SENT or call.has_gap(*_ON_SERVER, "compacted")):
+        if earlier is not None and not (call.prompt_known in _AS_SENT or call.has_gap(*ON_SERVER, "compacted")):
             evidence = "a prompt begins with an earlier answer"
             yield earlier, Gap(kind="compacted", field="prompt", evidence=evidence)
             yield index, Gap(kind="compacted", field="prompt", evidence=evidence)

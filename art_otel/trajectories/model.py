@@ -565,29 +565,26 @@ def version_of(trajectory: Trajectory, call: CallRecord) -> str | None:
     return trajectory.policy_version.first
 
 
-def versions_in(trajectory: Trajectory, without: AbstractSet[int] = frozenset()) -> set[str | None]:
+def versions_in(trajectory: Trajectory) -> set[str | None]:
     """The versions of the rollout, of every call and of what it sampled; with None where one is unknown.
 
-    A call that failed before anything was sampled needs none. Of calls at the positions `without` none counts.
+    A call that failed before anything was sampled needs none.
     """
     versions = trajectory.policy_version
     of_rollout: set[str | None] = set() if versions is None else {versions.first, versions.last}
     if of_rollout and not _says_any(trajectory.calls):
         return of_rollout
-    if without:
-        of_rollout = set()  # they are those of all calls
-    turns = [turn for turn in trajectory.turns if turn.call not in without]
-    calls = {position: call for position, call in enumerate(trajectory.calls) if position not in without}
+    turns, calls = trajectory.turns, trajectory.calls
     sampling = {turn.call for turn in turns}
     with_versions = {turn.call for turn in turns if turn.weight_versions}
     of_tokens = {span.version for turn in turns for span in turn.weight_versions or ()}
     of_calls = {
         call.policy_version
-        for position, call in calls.items()
+        for position, call in enumerate(calls)
         if call.policy_version is not None
         or (position not in with_versions and (position in sampling or not call.failed))
     }
-    at_ends = {call.policy_version_end for call in calls.values() if call.policy_version_end is not None}
+    at_ends = {call.policy_version_end for call in calls if call.policy_version_end is not None}
     return of_rollout | of_calls | at_ends | of_tokens
 
 

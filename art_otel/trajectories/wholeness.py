@@ -25,7 +25,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 import msgspec
 
 from art_otel import attributes
-from art_otel.calls import Choice, Gap, GapKind, InferenceCall, Message
+from art_otel.calls import ON_SERVER, Choice, Gap, GapKind, InferenceCall, Message
 from art_otel.conventions import INSTANCE, has_call_attributes, integer, parse_call, request_key, role_of
 from art_otel.spans import Quarantined, Resource, Span, SpanKey, SpanTree
 from art_otel.trajectories.model import TextUntrained, TokensUntrained
@@ -180,7 +180,6 @@ _ABORTED: Final = frozenset({"abort", "aborted", "cancelled"})
 _TOKENS_ORDER: Final[tuple[TokensUntrained, ...]] = get_args(TokensUntrained)
 _TEXT_ORDER: Final[tuple[TextUntrained, ...]] = get_args(TextUntrained)
 _CONTENT: Final = ("prompt", "answer", "call")
-_ON_SERVER: Final = ("history on the server", "template on the server")
 
 
 def verdicts_on(call: InferenceCall, choice: Choice) -> tuple[TokensUntrained | None, TextUntrained | None]:
@@ -213,7 +212,7 @@ def verdicts_on(call: InferenceCall, choice: Choice) -> tuple[TokensUntrained | 
 
 def _touches_text(gap: Gap, choice: Choice, call: InferenceCall) -> bool:
     """Whether the gap is one of what the completion was sampled from, or of the completion."""
-    if gap.kind in _ON_SERVER and call.prompt_token_ids is not None:
+    if gap.kind in ON_SERVER and call.prompt_token_ids is not None:
         return False  # the ids are what the server made of it
     if gap.kind == "not logged":
         return gap.field == "answer"  # what else a log does not tell is settings, and how the prompt was made

@@ -16,9 +16,10 @@ from art_otel.calls import Logprobs, Usage
 from art_otel.data import reward_function
 from art_otel.data.decisions import RolloutDecision, SequenceCounts
 from art_otel.data.sequences import TokenSequence
+from art_otel.data.sources import list_chunks
 from art_otel.errors import UsageError
-from art_otel.store import read_trajectories
-from art_otel.trajectories import Trajectory
+from art_otel.store import Wanted, read_trajectories
+from art_otel.trajectories import Trajectory, Turn
 from tests.conversions import RECORDINGS, convert_files
 from tests.data.batch_options import laws, options
 from tests.data.token_rollouts import rollouts, stored, talk
@@ -120,9 +121,10 @@ def check(source: object, **chosen) -> None:
         built = iter(list(whole.sequences_by_trajectory()))
     assert whole.report == report
     assert decisions.skipped == [verdict.skipped for verdict in verdicts]
-    for verdict, decided in zip(verdicts, decisions.each(), strict=True):
+    trajectories = [one for chunk in list_chunks(source).chunks for one in chunk.read(Wanted())]
+    for trajectory, verdict, decided in zip(trajectories, verdicts, decisions.each(), strict=True):
         sequences = next(built) if decided.sequences else []
-        assert [counted(one, decided) for one in sequences] == decided.sequences
+        assert [counted(one, trajectory, decided) for one in sequences] == decided.sequences
         trained = [span.turn for one in sequences for span in one.completions]
         assert len(set(trained)) == len(trained)
         reasons = tuple(turn.skipped for turn in decided.turns)
@@ -134,23 +136,39 @@ def check(source: object, **chosen) -> None:
     assert next(built, None) is None
 
 
-def counted(sequence: TokenSequence, decided: RolloutDecision) -> SequenceCounts:
+def logprobs_of(trajectory: Trajectory, turn: Turn) -> tuple[bool, str | None]:
+    """Whether the logprobs of a completion are all zero though nothing forced it; of which distribution they are.
+
+    The second is None where it was sampled from the policy's own.
+    """
+    call = trajectory.calls[turn.call]
+    if turn.logprobs is None or call.has_masked_logprobs:
+        return False, None
+    numbers = np.frombuffer(turn.logprobs.data, "<f4")
+    is_zero = len(numbers) > 8 and not numbers.any() and not (call.is_constrained or call.sampling.is_greedy)
+    is_altered = call.sampling.is_altered and not np.isnan(numbers).all()
+    return is_zero, (call.sampling.logprobs_mode or "unknown") if is_altered else None
+
+
+def counted(sequence: TokenSequence, trajectory: Trajectory, decided: RolloutDecision) -> SequenceCounts:
     """What the arrays of a sequence come to."""
     mask, gains = sequence.loss_mask, sequence.advantages
     rewards = tuple(decided.turns[span.turn].reward for span in sequence.completions)
     assert sequence.rewards == rewards
     assert not any(mask[end] for end in range(sequence.completions[-1].end, len(sequence)))
     assert sequence.rollout_tokens == sum(one.trained_tokens for one in decided.sequences)
+    turns = [trajectory.turns[span.turn] for span in sequence.completions]
+    of_logprobs = [] if sequence.retokenized else [logprobs_of(trajectory, turn) for turn in turns]
     return SequenceCounts(
         tokens=len(sequence),
         trained_tokens=int(mask.sum()),
         completions=len(sequence.completions),
         without_logprobs=int(np.isnan(sequence.logprobs).sum()),
         zero_advantage_tokens=0 if gains is None else int((gains[mask] == 0).sum()),
-        zero_logprobs=sum(one.has_zero_logprobs for one in sequence.samplings),
+        zero_logprobs=sum(is_zero for is_zero, _ in of_logprobs),
         without_stop_token=sum(not span.is_end_known for span in sequence.completions),
         retokenized=int(sequence.retokenized),
-        altered=tuple(one.altered for one in sequence.samplings if one.altered is not None),
+        altered=tuple(mode for _, mode in of_logprobs if mode is not None),
     )
 
 

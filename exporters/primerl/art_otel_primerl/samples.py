@@ -68,7 +68,7 @@ def _temperatures(sequence: TokenSequence, config: SamplesConfig, stats: ExportS
     """Return the temperature of each token. It is 1.0 where nothing is trained, because prime-rl ignores it there."""
     temperatures = [1.0] * len(sequence)
     for span, one in zip(sequence.completions, sequence.samplings, strict=True):
-        requested = one.sampling.temperature
+        requested = one.temperature
         stats.changed[TEMPERATURE] += not requested  # one cannot divide by 0
         temperature = requested or config.temperature
         temperatures[span.start : span.end] = [temperature] * (span.end - span.start)
