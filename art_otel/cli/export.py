@@ -119,6 +119,19 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("--agents", metavar="NAMES", help="only completions of these agents; written like --models")
     parser.add_argument(
+        "--training-step", metavar="STEPS", help="only rollouts of these training steps, such as 3,10-19 (10 to 19)"
+    )
+    parser.add_argument(
+        "--policy-version",
+        metavar="VERSION",
+        help="only rollouts of which this version sampled every call",
+    )
+    parser.add_argument(
+        "--max-staleness",
+        metavar="N",
+        help="with --policy-version: also rollouts of versions that are up to N older, by their numbers",
+    )
+    parser.add_argument(
         "--context-exceeded",
         choices=("keep", "mask", "drop"),
         help="rollouts that ended because their context was exceeded: train them, keep them as context only, or "
@@ -136,6 +149,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="completions that were cut at max_tokens: train them, keep them as context only, or leave their "
         "rollouts out"
         " (default: keep, and mask for conversations and preferences)",
+    )
+    parser.add_argument(
+        "--constrained",
+        choices=("keep", "mask"),
+        help="completions whose request allowed only some tokens, such as those of a schema: train them, or keep them"
+        " as context only (default: keep)",
     )
     parser.add_argument("--max-tokens", type=int, metavar="N", help="leave out longer sequences")
     parser.add_argument(
@@ -215,9 +234,13 @@ def _selection(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options that choose rollouts and completions, and the credit, as far as they were given."""
     from art_otel.data.option_texts import read_options  # noqa: PLC0415 # as above
 
-    names = ("allow_incomplete", "split", "status", "context_exceeded", "length", "closed_streams", "images")
-    values = {name: value for name in names if (value := getattr(arguments, name))}
-    return values | read_options({name: getattr(arguments, name) or "" for name in ("credit", "models", "agents")})
+    lists = ("allow_incomplete", "split", "status")
+    texts = (
+        "credit", "models", "agents", "training_step", "policy_version", "max_staleness", "context_exceeded", "length",
+        "closed_streams", "constrained", "images",
+    )  # fmt: skip
+    values = {name: value for name in lists if (value := getattr(arguments, name))}
+    return values | read_options({name: getattr(arguments, name) or "" for name in texts})
 
 
 def _complete_exporter(**_: object) -> list[str]:

@@ -13,6 +13,7 @@ from art_otel.cli import export as cli_export
 from art_otel.cli import main
 from art_otel.data import ADVANTAGES, CREDITS
 from art_otel.data.advantages import ADVANTAGES_OVER_GROUPS, ADVANTAGES_OVER_REWARDS
+from art_otel.data.selection import OPTIONS
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Reward, Status
 from tests.exporting.samples import branching, conversation, failed, group, samples, without_ids
@@ -192,6 +193,14 @@ def test_the_choices_of_the_command_are_those_of_python():
     assert cli_export._CREDITS == CREDITS
     assert (*ADVANTAGES, *ADVANTAGES_OVER_GROUPS, *ADVANTAGES_OVER_REWARDS, "none") == cli_export._ADVANTAGES
     assert get_args(Status) == cli_export._STATUSES
+
+
+def test_every_option_of_python_that_selects_is_one_of_the_command(capsys):
+    with pytest.raises(SystemExit):
+        run("export", "--help")
+    told = capsys.readouterr().out
+    in_files = {"part"}  # shares as --split write every part
+    assert [name for name in OPTIONS if f"--{name.replace('_', '-')} " not in told.replace("]", " ")] == [*in_files]
 
 
 def test_what_an_export_needs_is_named(capsys):
