@@ -112,6 +112,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("--allow-incomplete", action="store_true", help="also incomplete trajectories")
     parser.add_argument(
+        "--allow-reason",
+        action="append",
+        metavar="REASON",
+        help="also trajectories incomplete for this reason alone, such as 'unrecorded answer'; may be repeated",
+    )
+    parser.add_argument(
         "--models",
         metavar="NAMES",
         help="only completions of these request models: names or globs separated by commas, ! excludes"
@@ -234,13 +240,14 @@ def _selection(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options that choose rollouts and completions, and the credit, as far as they were given."""
     from art_otel.data.option_texts import read_options  # noqa: PLC0415 # as above
 
-    lists = ("allow_incomplete", "split", "status")
+    allowed = {"allow_incomplete": arguments.allow_incomplete or arguments.allow_reason or False}
+    lists = ("split", "status")
     texts = (
         "credit", "models", "agents", "training_step", "policy_version", "max_staleness", "context_exceeded", "length",
         "closed_streams", "constrained", "images",
     )  # fmt: skip
     values = {name: value for name in lists if (value := getattr(arguments, name))}
-    return values | read_options({name: getattr(arguments, name) or "" for name in texts})
+    return allowed | values | read_options({name: getattr(arguments, name) or "" for name in texts})
 
 
 def _complete_exporter(**_: object) -> list[str]:
@@ -319,7 +326,7 @@ def _what_can_be_written(arguments: argparse.Namespace) -> str:
     found = writable(
         arguments.paths,
         exporters,
-        allow_incomplete=arguments.allow_incomplete,
+        allow_incomplete=arguments.allow_incomplete or arguments.allow_reason or False,
         split=arguments.split,
         status=arguments.status or ("ok",),
         models="*",  # which of them to train is asked when something is written

@@ -63,7 +63,7 @@ def test_the_report_as_json_is_the_one_on_disk(dataset, tmp_path, capsys):
 
 
 def test_every_way_to_choose(tmp_path, capsys):
-    torn = conversation("r-torn", "Rain.", 1.0, incomplete_reasons={"lost spans": 1})
+    torn = conversation("r-torn", "Rain.", 1.0, incomplete_reasons={"not ended": 1})
     val = conversation("r-val", "Rain.", 1.0, split="val")
     write_trajectories([*group(), failed(), torn, val], tmp_path / "dataset")
     command = ("export", tmp_path / "dataset", "--to", "openai", "-o", tmp_path / "out", "--json")
@@ -75,6 +75,7 @@ def test_every_way_to_choose(tmp_path, capsys):
     assert used() == 3
     assert used("--split", "*") == 4
     assert used("--split", "*", "--allow-incomplete") == 5
+    assert used("--split", "*", "--allow-reason", "not ended") == 5
     assert used("--split", "val") == 1
     assert used("--split", "val", "--split", "train") == 4
     assert used("--status", "error") == 1
