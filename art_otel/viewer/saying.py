@@ -101,10 +101,8 @@ def as_text(said: Mapping[str, Any]) -> str:
         )
         lines.append(_line("mean reward" if alone else "mean reward of the first and last tenth", *one["addresses"]))
     tasks = said["tasks"]
-    lines.append(
-        f"Which tasks fail?   {tasks['never']} never solved, {tasks['forgotten']} forgotten,"
-        f" {tasks['failing']} mostly failing of {tasks['total']}"
-    )
+    failing = ", ".join(f"{tasks[kind]} {kind}" for kind in FAILING if tasks[kind]) or "none"
+    lines.append(f"Which tasks fail?   {failing} of {tasks['total']}")
     lines += [_line(f"{one['kind']}: {one['task']}", one["address"]) for one in tasks["named"][:_MOST_TASKS]]
     if len(tasks["named"]) > _MOST_TASKS:
         lines.append(_line(f"and {len(tasks['named']) - _MOST_TASKS} more"))
@@ -125,7 +123,7 @@ def as_text(said: Mapping[str, Any]) -> str:
             )
             lines.append(_line(f"trained without a choice of {trains['without_a_choice'][0]['kind']}: {named} tokens"))
     wrong = said["wrong"]
-    counts = {"ended in an error": wrong["error"], "cut": wrong["cut"], "with a call that failed": wrong["failed"]}
+    counts = {"ended in an error": wrong["error"], "cut": wrong["cut"], "with a failed call": wrong["failed"]}
     counts["incomplete"] = wrong["incomplete"]
     named = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing"
     lines.append(f"What goes wrong?    {named}")
@@ -143,4 +141,6 @@ def _line(text: str, *addresses: str | None) -> str:
 
 
 def _share(part: int, all_: int) -> str:
-    return f"{100 * part / all_:.0f} %" if all_ else "none"
+    """A share as the page says it."""
+    share = 100 * part / all_ if all_ else 0
+    return "<1%" if 0 < share < 1 else ">99%" if 99 < share < 100 else f"{share:.0f}%" if all_ else "none"
