@@ -94,12 +94,10 @@ def as_text(said: Mapping[str, Any]) -> str:
         lines.append(f"! {said['problem']}")
     for one in said["learned"]:
         of = " of ".join(filter(None, (one["split"] if len(said["learned"]) > 1 else "", one["source"])))
-        means = " → ".join("unknown" if one[name] is None else f"{one[name]:.2f}" for name in ("first", "last"))
-        alone = one["last"] is None
-        lines.append(
-            f"Did it learn?       {means.partition(' →')[0] if alone else means}" + (f"  ({of})" if of else "")
-        )
-        lines.append(_line("mean reward" if alone else "mean reward of the first and last tenth", *one["addresses"]))
+        means = [f"{one[name]:.2f}" for name in ("first", "last") if one[name] is not None]
+        lines.append(f"Did it learn?       {' → '.join(means) or 'unknown'}" + (f"  ({of})" if of else ""))
+        of_ends = " of the first and last tenth" if means[1:] else ""
+        lines.append(_line(f"mean reward{of_ends}", *one["addresses"]))
     tasks = said["tasks"]
     failing = ", ".join(f"{tasks[kind]} {kind}" for kind in FAILING if tasks[kind]) or "none"
     lines.append(f"Which tasks fail?   {failing} of {tasks['total']}")
@@ -108,7 +106,8 @@ def as_text(said: Mapping[str, Any]) -> str:
         lines.append(_line(f"and {len(tasks['named']) - _MOST_TASKS} more"))
     if (trains := said["trains"]) is not None:
         share = f"{_share(trains['gradient'], trains['sampled'])} of {trains['sampled']:,} tokens"
-        lines.append(f"What trains?        {share}; {_share(trains['flat'], trains['sampled'])} have advantage 0")
+        flat = f"; {_share(trains['flat'], trains['sampled'])} have advantage 0" if trains["flat"] else ""
+        lines.append(f"What trains?        {share}{flat}")
         if trains["gradientCut"]:
             lines.append(
                 _line(f"{trains['gradientCut']:,} of {_rollouts(trains['gradientRollouts'])} with a gradient were cut")

@@ -298,6 +298,9 @@ def test_steps_come_from_the_rollouts_and_tasks_are_learned_forgotten_or_never_s
         # But a task is of one kind, whichever of its steps are chosen.
         late = {task["name"]: task["kind"] for task in answer(client, "run", step="9")["tasks"]["shown"]}
         assert late == {task["name"]: task["kind"] for task in run["tasks"]["shown"] if task["name"] != "held out"}
+        # Of rollouts that are as good or as bad, the latest is to be read.
+        read = {one["why"]: one["row"]["step"] for one in answer(client, "run/read")["rollouts"]}
+        assert read["far above its group"] == 9
         flats = {part["reason"]: part["rollouts"] for part in run["trains"]["parts"] if "trains" in part["query"]}
         assert flats == {
             "advantage 0: none solved it": 20 + 12 + 16 + 18, "advantage 0: all solved it": 20 + 4 + 2

@@ -30,7 +30,6 @@ export interface Series {
 
 export interface Task {
   name: string;
-  /** As `never solved`: the words for it. */
   kind: string;
   /** Column, mean reward, rollouts, whether nothing of it teaches, and its group where it is one. */
   cells: [number, number, number, boolean, string | null][];
