@@ -37,7 +37,7 @@ from art_otel.data.advantages import (
 from art_otel.data.choosing import NOT_THE_POLICYS, SEVERAL, Chosen, SeveralModels, choose, parts_for, several_models
 from art_otel.data.columns import Coded, ColumnPart, Columns, Flags, Floats, Ints, reason_where
 from art_otel.data.credit import Credit, CreditName, KnownRewards, find_credit, named_rewards, shared_steps
-from art_otel.data.decisions import SequenceOptions, TrainingDecisions, TurnReward, decide
+from art_otel.data.decisions import SequenceOptions, TrainingDecisions, decide
 from art_otel.data.options import validate
 from art_otel.data.rewards import LARGEST, UNUSABLE, as_reward
 from art_otel.data.selection import Selection
@@ -143,11 +143,6 @@ class Plan:
     def skipped(self) -> dict[int, str]:
         """Why trajectories are left out as a whole, by their numbers."""
         return {row: reason for row, reason in enumerate(self.decisions.refused) if reason is not None}
-
-    def turn_rewards(self, number: int) -> tuple[TurnReward, ...]:
-        """What the turns of trajectory `number` are trained with, and why not. Shape: (turns,)."""
-        (decided,) = self.decisions.of([number]).each()
-        return decided.turns
 
 
 def make_plan(

@@ -15,7 +15,6 @@ import numpy as np
 
 from art_otel.data import Batches, Decision
 from art_otel.data.decisions import TurnReward, most_common_reason
-from art_otel.data.plan import Plan
 from art_otel.data.sequences import TokenSequence
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
@@ -32,18 +31,18 @@ _latest_group: "tuple[Snapshot, list[int], PlanOptions, _GroupPlan] | None" = No
 
 
 class _GroupPlan(NamedTuple):
-    """The trajectories of a group, and what is planned of them."""
+    """What is planned of the members of a group: why they are left out, by their numbers, and the turns of each."""
 
-    compared: list[Trajectory]
     batches: Batches
-    plan: Plan
+    skipped: dict[int, str]
+    turns: list[tuple[TurnReward, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
     """`turn_rewards` has one entry a turn; `sequences` is None where an option refused the trajectory.
 
-    `members` are the rows of the group, `compared` their trajectories; only its own has tokens.
+    `members` are the rows of the group, `turns_of_members` what is decided of their turns.
     """
 
     trajectory: Trajectory
@@ -51,14 +50,12 @@ class Comparison:
     turn_rewards: tuple[TurnReward, ...]
     sequences: list[TokenSequence] | None
     members: list[int]
-    compared: list[Trajectory]
-    plan: Plan
+    turns_of_members: list[tuple[TurnReward, ...]]
 
     @property
     def rewards(self) -> list[float | None]:
         """The reward of each member that counts, None of the others. Shape: (members,)."""
-        turns = [self.plan.turn_rewards(number) for number in range(len(self.members))]
-        return [each[0].reward if each else None for each in turns]
+        return [turns[0].reward if turns else None for turns in self.turns_of_members]
 
 
 def show_formula(name: str, reward: float, rewards: Sequence[float], advantage: float) -> str:
@@ -101,12 +98,12 @@ def _compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Tra
     number = members.index(row)
     if trajectory is None:
         (trajectory,) = snapshot.read([row], _TOKENS)
-    compared, batches, plan = _plan_of(snapshot, members, options, (number, trajectory))
-    turn_rewards = plan.turn_rewards(number)
+    planned = _plan_of(snapshot, members, options, (number, trajectory))
+    turn_rewards = planned.turns[number]
     if options.compares_groups:
         turn_rewards = _with_advantages(turn_rewards, snapshot.judging.wait(options), row)
-    refused = plan.skipped.get(number)
-    sequences = batches.build(trajectory, turn_rewards) if refused is None else None
+    refused = planned.skipped.get(number)
+    sequences = planned.batches.build(trajectory, turn_rewards) if refused is None else None
     reasons = tuple(turn.skipped for turn in turn_rewards)
     skipped = refused or (None if sequences else most_common_reason(reasons))
     completions = () if sequences is None else reasons
@@ -116,8 +113,7 @@ def _compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Tra
         turn_rewards=turn_rewards,
         sequences=sequences,
         members=members,
-        compared=compared,
-        plan=plan,
+        turns_of_members=planned.turns,
     )
 
 
@@ -131,7 +127,8 @@ def _plan_of(snapshot: Snapshot, members: list[int], options: PlanOptions, own: 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the verdicts say it too
         batches = options.batches(compared)
-        planned = _GroupPlan(compared, batches, batches.plan())
+        plan = batches.plan()
+    planned = _GroupPlan(batches, plan.skipped, [each.turns for each in plan.decisions.each()])
     if snapshot.held.keys() >= set(members):
         _latest_group = (snapshot, members, options, planned)
     return planned

@@ -63,11 +63,11 @@ def _advantage(
     if options.compares_groups:
         return None, f"{options.advantage} compares groups with each other; {_ELSEWHERE}"
     comparison, judgement = compare(snapshot, rows[0], options), snapshot.judging.wait(options)
-    plan, of_members = comparison.plan, comparison.rewards
+    of_members = comparison.rewards
     rewards = [of_members[number] for number in order]
     # One that is not trained has no advantage, though its reward may count.
     advantages = [
-        plan.turn_rewards(number)[0].advantage if judgement.trained[row] else None
+        comparison.turns_of_members[number][0].advantage if judgement.trained[row] else None
         for row, number in zip(rows, order, strict=True)
     ]
     usable = [reward for reward in rewards if reward is not None]

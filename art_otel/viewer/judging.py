@@ -72,8 +72,8 @@ class PlanOptions:
 
 DEFAULTS: Final = PlanOptions()
 FLAT: Final = {
-    "whole group failed": "all rewards of the group are the lowest of the data",
-    "whole group solved it": "all rewards of the group are the highest of the data",
+    "none solved it": "all rewards of the group are the lowest of the data",
+    "all solved it": "all rewards of the group are the highest of the data",
     "equal rewards": "all rewards of the group are equal, but not the lowest or highest of the data",
     "alone in its group": "no other rollout of its group has a reward that counts",
     "as good as its group": "its reward is the mean that it is compared with; others of the group teach",

@@ -91,7 +91,7 @@ def show_rollout(
 def _compared_with(comparison: Comparison, options: PlanOptions) -> dict[str, float | str | None]:
     """The advantage under the options, and how it came about; None where there is no single one."""
     advantages = {one.advantage for one in comparison.turn_rewards if one.reward is not None}
-    is_one = len(advantages) == 1 and comparison.verdict.skipped is None and len(comparison.compared) > 1
+    is_one = len(advantages) == 1 and comparison.verdict.skipped is None and len(comparison.members) > 1
     advantage, reward = advantages.pop() if is_one else None, comparison.trajectory.reward
     if advantage is None or reward is None or options.unit != "rollout" or options.compares_groups:
         return {"advantage": advantage, "formula": None}

@@ -308,17 +308,19 @@ def read_first(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
     late = rows[np.lexsort((age[rows], -axis.codes[rows]))]
     tasks, kinds = outlines.tasks, Kinds.of(outlines, axis.codes, rows, _over_steps(snapshot, query, rows))
     trained = late[np.isfinite(judgement.advantage[late])]
-    by_advantage = trained[np.argsort(judgement.advantage[trained], kind="stable")]
-    failing = np.isin(tasks.codes[late], kinds.tasks_of("forgotten"))
-    never = np.isin(tasks.codes[late], kinds.tasks_of("never"))
+    advantage = np.round(judgement.advantage[trained], 6)  # of those equal but for their last bits the latest is first
+    lowest = trained[np.argsort(advantage, kind="stable")][: int((advantage < 0).sum())]
+    highest = trained[np.argsort(-advantage, kind="stable")][: int((advantage > 0).sum())]
+    forgotten = np.isin(tasks.codes[late], kinds.tasks_of("forgotten"))
+    never = np.isin(tasks.codes[late], kinds.tasks_of("never solved"))
     candidates = [
-        ("lowest advantage", by_advantage[judgement.advantage[by_advantage] < 0], 2),
+        ("lowest advantage", lowest, 2),
         ("ended in an error", late[outlines.equal("status", "error")[late]], 2),
         ("an answer was cut", late[outlines.cut[late]], 1),
-        ("its task was solved before", late[failing], 1),
+        ("its task was forgotten", late[forgotten], 1),
         ("its task was never solved", late[never], 1),
-        ("far above its group", by_advantage[judgement.advantage[by_advantage] > 0][::-1], 1),
-        ("a call failed", late[(outlines.failed & ~outlines.equal("status", "error"))[late]], 1),
+        ("far above its group", highest, 1),
+        ("a failed call", late[(outlines.failed & ~outlines.equal("status", "error"))[late]], 1),
         ("longest", late[np.argsort(-outlines.turns[late], kind="stable")], _READ_FIRST),
     ]
     chosen: dict[int, str] = {}

@@ -94,23 +94,20 @@ def as_text(said: Mapping[str, Any]) -> str:
         lines.append(f"! {said['problem']}")
     for one in said["learned"]:
         of = " of ".join(filter(None, (one["split"] if len(said["learned"]) > 1 else "", one["source"])))
-        means = " → ".join("unknown" if one[name] is None else f"{one[name]:.2f}" for name in ("first", "last"))
-        alone = one["last"] is None
-        lines.append(
-            f"Did it learn?       {means.partition(' →')[0] if alone else means}" + (f"  ({of})" if of else "")
-        )
-        lines.append(_line("mean reward" if alone else "mean reward of the first and last tenth", *one["addresses"]))
+        means = [f"{one[name]:.2f}" for name in ("first", "last") if one[name] is not None]
+        lines.append(f"Did it learn?       {' → '.join(means) or 'unknown'}" + (f"  ({of})" if of else ""))
+        of_ends = " of the first and last tenth" if means[1:] else ""
+        lines.append(_line(f"mean reward{of_ends}", *one["addresses"]))
     tasks = said["tasks"]
-    lines.append(
-        f"Which tasks fail?   {tasks['never']} never solved, {tasks['forgotten']} forgotten,"
-        f" {tasks['failing']} mostly failing of {tasks['total']}"
-    )
+    failing = ", ".join(f"{tasks[kind]} {kind}" for kind in FAILING if tasks[kind]) or "none"
+    lines.append(f"Which tasks fail?   {failing} of {tasks['total']}")
     lines += [_line(f"{one['kind']}: {one['task']}", one["address"]) for one in tasks["named"][:_MOST_TASKS]]
     if len(tasks["named"]) > _MOST_TASKS:
         lines.append(_line(f"and {len(tasks['named']) - _MOST_TASKS} more"))
     if (trains := said["trains"]) is not None:
         share = f"{_share(trains['gradient'], trains['sampled'])} of {trains['sampled']:,} tokens"
-        lines.append(f"What trains?        {share}; {_share(trains['flat'], trains['sampled'])} have advantage 0")
+        flat = f"; {_share(trains['flat'], trains['sampled'])} have advantage 0" if trains["flat"] else ""
+        lines.append(f"What trains?        {share}{flat}")
         if trains["gradientCut"]:
             lines.append(
                 _line(f"{trains['gradientCut']:,} of {_rollouts(trains['gradientRollouts'])} with a gradient were cut")
@@ -125,7 +122,7 @@ def as_text(said: Mapping[str, Any]) -> str:
             )
             lines.append(_line(f"trained without a choice of {trains['without_a_choice'][0]['kind']}: {named} tokens"))
     wrong = said["wrong"]
-    counts = {"ended in an error": wrong["error"], "cut": wrong["cut"], "with a call that failed": wrong["failed"]}
+    counts = {"ended in an error": wrong["error"], "cut": wrong["cut"], "with a failed call": wrong["failed"]}
     counts["incomplete"] = wrong["incomplete"]
     named = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing"
     lines.append(f"What goes wrong?    {named}")
@@ -143,4 +140,6 @@ def _line(text: str, *addresses: str | None) -> str:
 
 
 def _share(part: int, all_: int) -> str:
-    return f"{100 * part / all_:.0f} %" if all_ else "none"
+    """A share as the page says it."""
+    share = 100 * part / all_ if all_ else 0
+    return "<1%" if 0 < share < 1 else ">99%" if 99 < share < 100 else f"{share:.0f}%" if all_ else "none"

@@ -1,14 +1,14 @@
-"""Tasks: how the rewards of each task went over steps: never solved, forgotten, failing, learning or solved.
+"""Tasks: how the rewards of each task went over steps: never solved, forgotten, mostly unsolved, learning or solved.
 
 Invariant: counts are of all tasks with a reward; of more than 200, those that changed or failed most are shown. Rewards
 are compared as parts of their range, which is 0 to 1 where all are in it.
 
-    never      no step's mean is above 0.05
-    forgotten  ends far below an earlier step above 0.5
-    failing    ends in the lower half, no better than it began
-    solved     begins and ends above 0.85
-    learning   of all others, those that end better than they began
-    partly     the rest, as of one step alone
+    never solved           no step's mean is above 0.05
+    forgotten              ends far below an earlier step above 0.5
+    mostly unsolved        ends in the lower half, no better than it began
+    solved from the start  begins and ends above 0.85
+    learning               of all others, those that end better than they began
+    partly solved          the rest, as of one step alone
 """
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from art_otel.viewer.run import Axis
     from art_otel.viewer.snapshot import Snapshot
 
-KINDS: Final = ("never", "forgotten", "failing", "partly", "learning", "solved")
+KINDS: Final = ("never solved", "forgotten", "mostly unsolved", "partly solved", "learning", "solved from the start")
 FAILING: Final = KINDS[:3]
 """In the order in which they are shown."""
 
@@ -75,15 +75,15 @@ class Kinds(NamedTuple):
             third = max(1, len(of_task) // 3)
             begins, ends, before = of_task[:third].mean(), of_task[-third:].mean(), of_task[:-third].max(initial=0)
             if begins > _SOLVED and ends > _SOLVED:
-                kind = "solved"
+                kind = "solved from the start"
             elif of_task.max() <= _NEVER:
-                kind = "never"
+                kind = "never solved"
             elif before > _HALF and ends < min(_HALF, before - _FALL):
                 kind = "forgotten"
             elif ends < _HALF and ends <= begins:
-                kind = "failing"
+                kind = "mostly unsolved"
             else:
-                kind = "learning" if ends > begins else "partly"
+                kind = "learning" if ends > begins else "partly solved"
             kinds[of_cells[start]], change[of_cells[start]] = KINDS.index(kind), ends - begins
         return cls(of_cells, pairs % width, means, rows, cells, kinds, change)
 

@@ -281,7 +281,8 @@ def test_steps_come_from_the_rollouts_and_tasks_are_learned_forgotten_or_never_s
         first, _ = run["learned"]
         assert (first["first"], first["last"], first["queries"]) == (0.2, 0.5, [{"step": "0"}, {"step": "9"}])
         assert run["tasks"]["counts"] == {
-            "never": 1, "forgotten": 1, "failing": 1, "partly": 0, "learning": 2, "solved": 1
+            "never solved": 1, "forgotten": 1, "mostly unsolved": 1, "partly solved": 0, "learning": 2,
+            "solved from the start": 1,
         }  # fmt: skip
         shown = {task["name"]: task for task in run["tasks"]["shown"]}
         assert [*shown] == ["never", "forgotten", "held out", "learning", "late", "solved"]
@@ -297,9 +298,12 @@ def test_steps_come_from_the_rollouts_and_tasks_are_learned_forgotten_or_never_s
         # But a task is of one kind, whichever of its steps are chosen.
         late = {task["name"]: task["kind"] for task in answer(client, "run", step="9")["tasks"]["shown"]}
         assert late == {task["name"]: task["kind"] for task in run["tasks"]["shown"] if task["name"] != "held out"}
+        # Of rollouts that are as good or as bad, the latest is to be read.
+        read = {one["why"]: one["row"]["step"] for one in answer(client, "run/read")["rollouts"]}
+        assert read["far above its group"] == 9
         flats = {part["reason"]: part["rollouts"] for part in run["trains"]["parts"] if "trains" in part["query"]}
         assert flats == {
-            "advantage 0: whole group failed": 20 + 12 + 16 + 18, "advantage 0: whole group solved it": 20 + 4 + 2
+            "advantage 0: none solved it": 20 + 12 + 16 + 18, "advantage 0: all solved it": 20 + 4 + 2
         }  # fmt: skip
 
 
@@ -494,8 +498,7 @@ def test_the_answers_are_said_as_text_and_as_json(tmp_path, capsys):
     assert main(["view", str(tmp_path), "--say"]) == 0
     text = capsys.readouterr().out
     for line in (
-        "4 rollouts", "Did it learn?       0.00 → 0.50", "0 never solved, 0 forgotten, 0 mostly failing of 1",
-        "50 % have advantage 0",
+        "4 rollouts", "Did it learn?       0.00 → 0.50", "Which tasks fail?   none of 1", "50% have advantage 0",
         "step 1, reward 0: lowest advantage  #/r/task-1-0?t=0",
     ):  # fmt: skip
         assert line in text

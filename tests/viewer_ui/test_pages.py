@@ -42,6 +42,21 @@ def test_every_page_is_whole_and_accessible(chromium, server, scheme, width):
         assert all(url.startswith(("http://127.0.0.1:", "about:", "data:")) for url in visit.asked)
 
 
+@pytest.mark.parametrize(
+    ("width", "order"),
+    [(1280, ["chart", "tasks", "trains", "read"]), (400, ["chart", "read", "tasks", "trains"])],
+)
+def test_what_to_read_first_stands_above_the_tasks_of_a_narrow_window(chromium, server, width, order):
+    """The keyboard goes through the sections as they stand."""
+    with visiting(chromium, server, viewport={"width": width, "height": 800}) as visit:
+        visit.open("#/")
+        sections = visit.page.locator(".charts section")
+        assert sections.evaluate_all("all => all.map(one => one.className)") == order
+        tops = sections.evaluate_all("all => all.map(one => one.getBoundingClientRect().top)")
+        assert width != 400 or tops == sorted(tops)
+        assert sum("run/read" in url for url in visit.asked) == 1
+
+
 def test_a_rollout_says_how_its_advantage_came_about_and_what_a_tool_said_elsewhere(visit):
     visit.open(next(view for view in views(visit) if view.startswith("#/r/")))
     said = visit.page.locator(".rollout-head .sum").inner_text().replace("\N{MINUS SIGN}", "-")

@@ -30,7 +30,7 @@ export interface Series {
 
 export interface Task {
   name: string;
-  kind: "never" | "forgotten" | "failing" | "partly" | "learning" | "solved";
+  kind: string;
   /** Column, mean reward, rollouts, whether nothing of it teaches, and its group where it is one. */
   cells: [number, number, number, boolean, string | null][];
 }
@@ -100,7 +100,6 @@ export interface Run extends Answer {
 export interface Texts {
   asked: string | null;
   answer: string | null;
-  turn: number | null;
 }
 
 export interface ReadFirst extends Answer {

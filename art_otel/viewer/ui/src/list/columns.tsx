@@ -119,10 +119,9 @@ export function chooseColumns(ids: string[] | null): void {
 }
 
 /** The page of a rollout. `list` is the query of the list that it is in: previous and next go through that. */
-export function rolloutHash(row: Row, list = "", turn: number | null = null): string {
-  return hashOf(["r", row.key], { t: turn, list });
+export function rolloutHash(row: Row, list = ""): string {
+  return hashOf(["r", row.key], { list });
 }
-
 
 /** The members of a group side by side. */
 export function groupHash(key: string): string {
@@ -132,10 +131,10 @@ export function groupHash(key: string): string {
 function Said({ text, end }: { text: string | null | undefined; end?: number }) {
   if (text === undefined) return "";
   if (text === null) return <Unknown why="nobody recorded the message" />;
-  // Of an answer its end says most: what does not fit is cut at its start.
+  // Of an answer its end says most: what does not fit is cut at its start, between words.
   return (
     <span class="said" title={visible(text)}>
-      <Inline text={(end === undefined || text.length <= end ? text : `…${text.slice(-end)}`) || "(empty)"} />
+      <Inline text={(end === undefined || text.length <= end ? text : `…${text.slice(-end).replace(/^\S{0,12}\s/, "")}`) || "(empty)"} />
     </span>
   );
 }
@@ -160,7 +159,7 @@ export function WentWrong({ row }: { row: Row }) {
       {row.cut && <span class="warn">✂ cut </span>}
       {error === null && row.failure !== null && (
         <span class="quiet" title={visible(row.failure)}>
-          a call failed{" "}
+          a failed call{" "}
         </span>
       )}
       {(row.verdict !== "ended on a failed call" || error === null) && <Verdict row={row} short />}

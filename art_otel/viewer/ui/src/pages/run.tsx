@@ -5,6 +5,7 @@ import { count, counted } from "../format";
 import { RunList } from "../list/list";
 import { go, hashOf, withQuery, type Query, type Route } from "../route";
 import { Answers } from "../run/answers";
+import { useWidth } from "../run/axis";
 import { Bar } from "../run/bar";
 import { ChosenNote } from "../run/chosen";
 import { apiPath, chosenBy, noRollout } from "../run/filters";
@@ -19,6 +20,7 @@ import { Failure, Loading } from "../text/unknown";
 import { Inline } from "../text/visible";
 
 const FEW_TASKS = 12;
+const NARROW = 860; // pixels
 
 /** The first page: one bar of filters, four answers, and below them charts, a group, or the list. */
 export function RunPage({ route, info }: { route: Route; info: Info | null }) {
@@ -75,12 +77,15 @@ interface ChartsProps {
 function Charts({ run, route, info, add, change }: ChartsProps) {
   const chosen = chosenBy(route.query);
   const { axis } = run;
-  // Beside a few tasks there is no room.
-  const isShort = run.matching > 0 && run.tasks.shown.length <= FEW_TASKS;
+  const { element, width } = useWidth<HTMLDivElement>();
+  const isNarrow = width < NARROW;
+  // Beside a few tasks there is no room for what to read; in a narrow window it stands above them.
+  const isShort = !isNarrow && run.tasks.shown.length <= FEW_TASKS;
+  const readFirst = width > 0 && run.matching > 0 && <ReadFirst chosen={chosen} />;
   return (
     <>
       {run.matching === 0 && <p class="notice">{noRollout(run.total === 0)}</p>}
-      <div class="charts">
+      <div ref={element} class={isNarrow ? "charts" : "charts wide"}>
         <div>
           {axis.labels.length > 1 ? (
             <Steps
@@ -94,6 +99,7 @@ function Charts({ run, route, info, add, change }: ChartsProps) {
           ) : (
             <Histogram rewards={run.rewards} chosen={chosen} />
           )}
+          {isNarrow && readFirst}
           <Tasks run={run} chosen={chosen} />
           {info?.hasRuns && !isExported && <Metrics />}
         </div>
@@ -106,9 +112,9 @@ function Charts({ run, route, info, add, change }: ChartsProps) {
               change(plan === "open" || plan === "closed" ? { options: plan === "open" ? plan : null } : { plan })
             }
           />
-          {!isShort && run.matching > 0 && <ReadFirst chosen={chosen} />}
+          {!isNarrow && !isShort && readFirst}
         </div>
-        {isShort && <ReadFirst chosen={chosen} />}
+        {isShort && readFirst}
       </div>
       <footer class="foot">
         {run.repeated > 0 && (

@@ -69,7 +69,7 @@ export function Head({ rollout, info, address, other }: Props) {
   );
 }
 
-/** What went wrong, in a line, and where: the last failure first, as that ended a crashed rollout. */
+/** What went wrong, in a line, and where: the last failure first, as that ended the rollout. */
 function wrongOf(rollout: Rollout): { says: string; to: Query } | null {
   const bad = rowsOf(rollout).filter((row) => row.wrong);
   const [failed, others] = [bad.filter((row) => row.kind === "failed"), bad.filter((row) => row.kind !== "tool")];

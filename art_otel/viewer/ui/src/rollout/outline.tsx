@@ -52,7 +52,7 @@ export function rowsOf(rollout: Rollout, entries = rollout.story, depth = 0, qui
         const { startMs = 0, endMs = null, promptTokens: context = null } = call ?? {};
         const error = call?.error ?? null;
         const [name, kind] =
-          error === null ? ["no answer recorded", "turn" as const] : ["a call failed", "failed" as const];
+          error === null ? ["no answer recorded", "turn" as const] : ["failed call", "failed" as const];
         return [{ depth, name, to: { f: entry.call }, kind, startMs, endMs, context, wrong: error, quiet }];
       }
       case "compaction":

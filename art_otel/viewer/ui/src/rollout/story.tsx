@@ -299,7 +299,7 @@ function Failed({ entry }: { entry: FailedEntry }) {
         {call.error === null ? (
           <span class="role">a call whose answer nobody recorded</span>
         ) : (
-          <span class="role status bad">✕ a call failed</span>
+          <span class="role status bad">✕ failed call</span>
         )}
         {call.agent !== null && <Tag text={call.agent} />}
         <span class="aside quiet">
@@ -335,7 +335,7 @@ function Failed({ entry }: { entry: FailedEntry }) {
         ) : (
           <>
             {entry.again ? "Asked again, and " : "Then "}
-            <a href={address({ f: entry.next })}>another call failed</a>.
+            <a href={address({ f: entry.next })}>another failed call</a>.
           </>
         )}
       </p>
@@ -362,7 +362,7 @@ function Agent({ block, tool }: { block: AgentEntry; tool?: string }) {
         <span class="quiet">
           {counted(turns.length, "turn")} · {duration(end - start)}
         </span>{" "}
-        {failed > 0 && <span class="status bad">✕ {counted(failed, "call")} failed</span>}
+        {failed > 0 && <span class="status bad">✕ {counted(failed, "failed call")}</span>}
       </summary>
       <Entries entries={block.entries} />
     </details>

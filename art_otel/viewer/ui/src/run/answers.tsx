@@ -3,7 +3,7 @@ import type { Choice, Run } from "../api/types";
 import { count, counted, decimal, percent } from "../format";
 import { Inline } from "../text/visible";
 import { runHash } from "./filters";
-import { FAILING, KINDS } from "./tasks";
+import { FAILING } from "./tasks";
 import { unitOf } from "./axis";
 
 /** Four questions, each with one number, a sentence, and the rollouts behind it. */
@@ -77,7 +77,8 @@ function Learned({ run, chosen }: { run: Run; chosen: Choice }) {
 
 function Tasks({ run }: { run: Run }) {
   const { total, counts, shown } = run.tasks;
-  const failing = FAILING.filter((kind) => counts[kind] > 0);
+  const solved = counts["solved from the start"] ?? 0;
+  const failing = FAILING.filter((kind) => counts[kind]);
   const names = shown.filter(({ kind }) => failing.includes(kind));
   return (
     <Answer
@@ -87,7 +88,7 @@ function Tasks({ run }: { run: Run }) {
       number={
         total === 0
           ? "unknown"
-          : failing.map((kind) => `${count(counts[kind])} ${KINDS[kind]}`).join(", ") || "none"
+          : failing.map((kind) => `${count(counts[kind] ?? 0)} ${kind}`).join(", ") || "none"
       }
     >
       {total === 0 ? "no rollout has a task and a reward" : `of ${counted(total, "task")}`}
@@ -97,7 +98,7 @@ function Tasks({ run }: { run: Run }) {
           {names.length > 3 && ", …"}
         </>
       )}
-      {counts.solved > 0 && `; ${count(counts.solved)} ${KINDS.solved}`}
+      {solved > 0 && `; ${count(solved)} solved from the start`}
     </Answer>
   );
 }
@@ -122,9 +123,12 @@ function Trains({ run, chosen }: { run: Run; chosen: Choice }) {
       href={runHash({ ...chosen, trains: "gradient" }, true)}
       number={trains.sampled === 0 ? "unknown" : `${percent(trains.gradient, trains.sampled)} of the tokens`}
     >
-      {trains.sampled === 0 ? "no sampled tokens are known" : `${percent(trains.flat, trains.sampled)} have advantage 0`}
-      {broken.length > 0 && `; of ${counted(trains.gradientRollouts, "rollout")} with a gradient, ${broken.join(", ")}`}
-      {left > 0 && `; ${counted(left, "rollout")} left out`}
+      {[
+        trains.sampled === 0 && "no sampled tokens are known",
+        trains.flat > 0 && `${percent(trains.flat, trains.sampled)} have advantage 0`,
+        broken.length > 0 && `of ${counted(trains.gradientRollouts, "rollout")} with a gradient, ${broken.join(", ")}`,
+        left > 0 && `${counted(left, "rollout")} left out`,
+      ].filter(Boolean).join("; ")}
     </Answer>
   );
 }
@@ -136,7 +140,7 @@ function Wrong({ run, chosen }: { run: Run; chosen: Choice }) {
     [wrong.error, "ended in an error", { status: "error" }],
     [wrong.cut, "cut", { wrong: "cut" }],
     [wrong.incomplete, "incomplete", { wrong: "incomplete" }],
-    [wrong.failed, "with a call that failed", { wrong: "failed" }],
+    [wrong.failed, "with a failed call", { wrong: "failed" }],
   ];
   const present = parts.filter(([number]) => number > 0);
   const [first, second, ...rest] = present;

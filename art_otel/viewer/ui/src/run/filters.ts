@@ -38,7 +38,8 @@ export function saidFilter(name: string, value: string): string {
   if (name === "trains") return `trains ${TRAINS[value] ?? `with advantage 0, ${value}`}`;
   if (name === "split" && value === "") return "no split";
   if (name === "complete") return value === "yes" ? "complete" : "incomplete";
-  if (name === "wrong") return value === "failed" ? "a call failed" : value;
+  if (name === "wrong") return value === "failed" ? "with a failed call" : value;
+  if (name === "status" && value === "error") return "ended in an error";
   return `${SAID[name] ?? name} ${value}`;
 }
 

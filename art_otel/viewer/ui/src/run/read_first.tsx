@@ -14,15 +14,15 @@ export function ReadFirst({ chosen }: { chosen: Choice }) {
       <h2 id="read">Read these first</h2>
       {error ? <Failure says={error} /> : !answer && <Loading />}
       {answer?.rollouts.length === 0 && <p class="quiet">There is none.</p>}
-      {answer?.rollouts.map(({ row, why, answer: last, turn }) => (
+      {answer?.rollouts.map(({ row, why, answer: last }) => (
         <div class="first">
-          <a href={rolloutHash(row, "", turn)}>
+          <a href={rolloutHash(row)}>
             <Inline text={row.task ?? row.rolloutId} />
           </a>{" "}
           <span class="quiet num">
-            {row.step !== null && `step ${row.step} · `}
-            {row.reward === null ? "no reward" : `reward ${decimal(row.reward)}`}
-            {row.advantage !== null && row.advantage !== 0 && ` · advantage ${signed(row.advantage)}`} · {why}
+            {why}
+            {row.step !== null && ` · step ${row.step}`} · {row.reward === null ? "no reward" : `reward ${decimal(row.reward)}`}
+            {row.advantage !== null && row.advantage !== 0 && ` · advantage ${signed(row.advantage)}`}
           </span>
           <p>
             {row.failure !== null && row.status === "error" ? (

@@ -60,7 +60,7 @@ export function Steps({ run, onColumns }: Props) {
         Reward by {unitOf(run.axis)}{" "}
         <span class="quiet">
           <span class="key line" /> mean
-          {over > 1 && ` over ${counted(over, unitOf(run.axis))}, thin: of ${run.axis.size === 1 ? "each" : `every ${run.axis.size}`}`}
+          {over > 1 && ` over ${counted(over, unitOf(run.axis))}, thin: ${run.axis.size === 1 ? `each ${unitOf(run.axis)}` : `every ${run.axis.size}`}`}
           {gradient && (
             <>
               , <span class="key area" /> share of groups with a gradient, 0 to 100%

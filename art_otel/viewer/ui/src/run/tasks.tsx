@@ -1,20 +1,12 @@
 import { useState } from "preact/hooks";
-import type { Choice, Run, Task } from "../api/types";
+import type { Choice, Run } from "../api/types";
 import { count, counted, decimal } from "../format";
 import { hashOf } from "../route";
 import { visible } from "../text/visible";
 import { runHash } from "./filters";
 import { AxisLabels, columnsOf, unitOf, useWidth } from "./axis";
 
-export const KINDS: Record<Task["kind"], string> = {
-  never: "never solved",
-  forgotten: "forgotten",
-  failing: "mostly failing",
-  partly: "partly solved",
-  learning: "learning",
-  solved: "solved from the start",
-};
-export const FAILING: Task["kind"][] = ["never", "forgotten", "failing"];
+export const FAILING = ["never solved", "forgotten", "mostly unsolved"];
 const ROW = 15;
 
 /** Tasks over steps: the color is the mean reward, faint where all rewards are equal. */
@@ -40,7 +32,7 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
       </h2>
       {(shown.length < total || shown.length > 20) && (
         <p class="quiet">
-          {shown.length < total && `${count(shown.length)} of ${counted(total, "task")}, those that failed or changed most. `}
+          {shown.length < total && `${count(shown.length)} of ${counted(total, "task")}, the unsolved ones first, then those that changed most. `}
           <input
             type="search"
             aria-label="Find a task"
@@ -62,12 +54,12 @@ export function Tasks({ run, chosen }: { run: Run; chosen: Choice }) {
         onKeyDown={moveFocus}
       >
         {width > 0 &&
-          (Object.keys(KINDS) as Task["kind"][]).map((each) => {
-            const rows = tasks.filter((task) => task.kind === each);
+          Object.entries(counts).map(([name, number]) => {
+            const rows = tasks.filter((task) => task.kind === name);
             if (rows.length === 0) return null;
             return (
               <>
-                <h3>{`${KINDS[each]} · ${counted(counts[each], "task")}`}</h3>
+                <h3>{`${name} · ${counted(number, "task")}`}</h3>
                 <svg width={width} height={rows.length * ROW}>
                   {rows.map((task, row) => (
                     <g>
