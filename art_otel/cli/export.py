@@ -28,6 +28,9 @@ _ADVANTAGES: Final = (
     "none",
 )
 _CREDITS: Final = ("outcome_reward", "step_reward", "call_reward")
+_OF_IDS: Final = ("closed_streams", "images")
+"""What no format of texts takes."""
+
 _STATUSES: Final = ("ok", "error", "cancelled", "unfinished")
 _NONE_INSTALLED: Final = "no exporter is installed; in a checkout of art-otel, for TRL: pip install ./exporters/trl"
 
@@ -323,14 +326,9 @@ def _what_can_be_written(arguments: argparse.Namespace) -> str:
     exporters = [one.exporter for one in installed_exporters() if one.exporter is not None]
     if not exporters:
         return _NONE_INSTALLED
-    found = writable(
-        arguments.paths,
-        exporters,
-        allow_incomplete=arguments.allow_incomplete or arguments.allow_reason or False,
-        split=arguments.split,
-        status=arguments.status or ("ok",),
-        models="*",  # which of them to train is asked when something is written
-    )
+    chosen = {name: value for name, value in _selection(arguments).items() if name not in ("credit", *_OF_IDS)}
+    chosen["models"] = "*"  # which of them to train is asked when something is written
+    found = writable(arguments.paths, exporters, **chosen)
     shown = [f"{name} (--format {' | '.join(formats)})" for name, formats in found.items() if formats]
     if not shown:
         names = ", ".join(exporter.name for exporter in exporters)

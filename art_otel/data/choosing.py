@@ -178,7 +178,7 @@ _NOT_FRESH: Final = (None, "", "policy version without a number", "no policy ver
 def _versions(columns: Columns, trained: str, max_staleness: int | None, left_out: Coded) -> Coded:
     """Why each rollout is refused for the versions that sampled it, the worst of them. Shape: (rollouts,).
 
-    They are those that `trajectories.versions_in` lists, without those of completions that are not the policy's:
+    Versions of completions that are not the policy's do not count:
 
         rollout   first, last       where no call says one, or all is the policy's
         call      version           also None, but where it failed before anything was sampled, or its spans say it

@@ -51,14 +51,18 @@ class Credit:
     each other in a group: those of whole rollouts, of the same step, or of the call at the same place. Trajectories
     from files come to `rewards` without messages and tokens. `name` identifies the rule: batches cannot be continued
     with a rule of another name. `weights` has the names of the rewards that are summed, None where none are.
-    `of_columns` is the rule over the columns of all trajectories at once; None for a function of a user.
     """
 
     per: Per
     rewards: Callable[[Trajectory], TurnRewards]
     name: str = ""
     weights: Mapping[str, float] | None = None
-    of_columns: "OfColumns | None" = None
+
+    @property
+    def of_columns(self) -> "OfColumns | None":
+        """The rule over the columns of all trajectories at once; None for a function of a user, which asks objects."""
+        rule = self.rewards  # not a field of its own: a changed copy would keep the old one
+        return rule.args[0] if isinstance(rule, partial) and rule.func is _of_one else None
 
     @property
     def reads_final_reward(self) -> bool:
@@ -149,7 +153,7 @@ def find_credit(credit: CreditName | Credit) -> Credit:
 
 
 def _credit(per: Per, of_columns: OfColumns, name: str) -> Credit:
-    return Credit(per=per, rewards=partial(_of_one, of_columns), name=name, of_columns=of_columns)
+    return Credit(per=per, rewards=partial(_of_one, of_columns), name=name)
 
 
 def _of_one(of_columns: OfColumns, trajectory: Trajectory) -> TurnRewards:

@@ -30,11 +30,12 @@ _LONGEST: Final = 2_000
 
 
 class SaidMessage(NamedTuple):
-    """A message, with the turn that sampled it."""
+    """A message, with the turn that sampled it; `answer` is its text without reasoning, None where it has none."""
 
     role: str
     text: str
     turn: int | None
+    answer: str | None = None
 
 
 def messages_of(trajectory: Trajectory) -> list[SaidMessage]:
@@ -59,7 +60,11 @@ def messages_of(trajectory: Trajectory) -> list[SaidMessage]:
         for one in trajectory.added_messages
         if trajectory.turns[one.turn].call in of_agent
     ]
-    return [SaidMessage(one.message.role, message_text(one.message), one.turn) for one in nodes.values()] + added
+    said = [
+        SaidMessage(one.message.role, message_text(one.message), one.turn, one.message.content)
+        for one in nodes.values()
+    ]
+    return said + added
 
 
 def align(rollouts: Sequence[Sequence[SaidMessage]]) -> list[dict[str, Any]]:

@@ -75,6 +75,7 @@ def say(snapshot: Snapshot, where: str) -> dict[str, Any]:
             {
                 "why": one["why"],
                 **{name: one["row"][name] for name in ("rolloutId", "task", "step", "reward", "advantage", "failure")},
+                "failed_tool": one["failed"],
                 "answer": one["answer"],
                 "address": f"#/r/{one['row']['key']}" + ("" if one["turn"] is None else f"?t={one['turn']}"),
             }

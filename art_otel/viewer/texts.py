@@ -1,6 +1,6 @@
-"""Texts: what a rollout was asked and what it said last, and at which turn, in a line each, for lists.
+"""Texts: what a rollout was asked, what its last failed tool said, and what it said last, in a line each, for lists.
 
-Invariant: both are of the root agent; they are cut, and null where nobody recorded them.
+Invariant: all are of the root agent; they are cut, and null where nobody recorded them.
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from typing import Any, Final
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
 from art_otel.viewer.alignment import messages_of
+from art_otel.viewer.conversation import failure_in
 from art_otel.viewer.snapshot import Snapshot
 
 _LONGEST: Final = 200
@@ -28,7 +29,8 @@ def _texts(trajectory: Trajectory) -> dict[str, Any]:
     answer = next((one for one in reversed(messages) if one.turn is not None), None)
     return {
         "asked": None if asked is None else " ".join(asked.text.split())[:_LONGEST],
-        "answer": None if answer is None else _end(" ".join(answer.text.split())),
+        "failed": next(filter(None, (failure_in(one.text) for one in reversed(messages) if one.role == "tool")), None),
+        "answer": None if answer is None else _end(" ".join((answer.answer or answer.text).split())),
         "turn": None if answer is None else answer.turn,
     }
 

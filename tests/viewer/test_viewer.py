@@ -143,7 +143,7 @@ def test_the_list_filters_sorts_and_searches(client):
     for sort in ("started", "turns", "tokens", "advantage", "task", "rollout", "step"):
         assert len(rows_of(client, sort=sort, order="desc")) == len(everything)
     texts = answer(client, "trajectories/texts", sort="rollout", limit=2)["rows"]
-    assert [one.keys() for one in texts] == [{"asked", "answer", "turn"}] * 2
+    assert [one.keys() for one in texts] == [{"asked", "failed", "answer", "turn"}] * 2
     assert set(answer(client, "trajectories/ids", min_reward=2)["lines"]) == {"r2", "r3"}
     page = answer(client, "trajectories", offset=4, limit=3)
     assert (page["total"], page["rows"]) == (len(everything), everything[4:7])

@@ -62,7 +62,7 @@ def test_a_rollout_says_how_its_advantage_came_about_and_what_a_tool_said_elsewh
     said = visit.page.locator(".rollout-head .sum").inner_text().replace("\N{MINUS SIGN}", "-")
     assert said == "reward 1, group mean 0.5: (1 - 0.5) / 0.408 = 1.22"
     tags = visit.page.locator(".result .tag").all_inner_texts()
-    assert tags == ["what the model was given", "what the span of the tool says"]
+    assert tags == ["what the model was given", "what the tool recorded"]
     visit.open("#/")
     counts = visit.page.locator(".part .quiet").all_inner_texts()
     assert sum(int(text.split("·")[-1]) for text in counts) == answer(visit, "/api/run")["total"]

@@ -99,6 +99,8 @@ export interface Run extends Answer {
 
 export interface Texts {
   asked: string | null;
+  /** What the last tool that failed said. */
+  failed: string | null;
   answer: string | null;
 }
 

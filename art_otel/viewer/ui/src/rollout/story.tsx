@@ -269,7 +269,7 @@ function ToolCalls({ message, tools, turn }: { message: Message; tools: Tool[]; 
                 {result && <Parts message={result} />}
                 {ran !== null && ran.result !== null && (
                   <>
-                    {result && <span class="tag">what the span of the tool says</span>}
+                    {result && <span class="tag">what the tool recorded</span>}
                     <Value text={ran.result} />
                   </>
                 )}

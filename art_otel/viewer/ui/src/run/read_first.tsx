@@ -6,7 +6,7 @@ import { Failure, Loading } from "../text/unknown";
 import { Inline } from "../text/visible";
 import { apiPath } from "./filters";
 
-/** Rollouts worth reading, each with why, and with its last words. */
+/** Rollouts worth reading, each with why, with what a tool said that failed, and with its last words. */
 export function ReadFirst({ chosen }: { chosen: Choice }) {
   const { answer, error } = useAnswer<Answer>(apiPath("run/read", chosen));
   return (
@@ -14,7 +14,7 @@ export function ReadFirst({ chosen }: { chosen: Choice }) {
       <h2 id="read">Read these first</h2>
       {error ? <Failure says={error} /> : !answer && <Loading />}
       {answer?.rollouts.length === 0 && <p class="quiet">There is none.</p>}
-      {answer?.rollouts.map(({ row, why, answer: last }) => (
+      {answer?.rollouts.map(({ row, why, failed, answer: last }) => (
         <div class="first">
           <a href={rolloutHash(row)}>
             <Inline text={row.task ?? row.rolloutId} />
@@ -30,7 +30,14 @@ export function ReadFirst({ chosen }: { chosen: Choice }) {
                 ✕ <Inline text={row.failure} />
               </span>
             ) : (
-              <Inline text={last ?? "nobody recorded what it said"} />
+              <>
+                {failed !== null && (
+                  <span class="bad">
+                    ✕ <Inline text={failed} />{" "}
+                  </span>
+                )}
+                <Inline text={last ?? "nobody recorded what it said"} />
+              </>
             )}
           </p>
         </div>

@@ -154,7 +154,7 @@ export function ToChoose({ run, chosen }: { run: Run; chosen: Choice }) {
     return (
       <p class="notice failure" role="alert" title={visible(run.problem)}>
         <strong>A model has to be chosen first.</strong>{" "}
-        {mixed && `${counted(mixed.count, "rollout")} with answers of several models: nothing of them trains before. `}
+        {mixed && `${counted(mixed.count, "rollout")} with answers of several models, of which nothing trains until one is chosen. `}
         {!isExported && <Choose kind="models" names={[...(run.choices.model ?? []), "*"]} chosen={chosen} />}
       </p>
     );
