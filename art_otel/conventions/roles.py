@@ -119,7 +119,7 @@ def role_of(span: Span, families: NameFamilies | None = None) -> Role:
         return "other"
     if role != "inference":
         return role
-    if _is_ours(span) or prepares(span.attributes, families):
+    if _is_ours(span) or prepares(span.attributes, families) or span.name.endswith(_COUNT):
         return "other"
     if _is_fetch(span):
         return "retrieval"
@@ -274,6 +274,9 @@ def _is_fetch(span: Span) -> bool:
     body = attributes.get(openinference.INPUT_VALUE)
     return isinstance(body, str) and body.strip() == "{}"
 
+
+_COUNT: Final = "messages.count_tokens"
+"""The end of the name of OpenInference's spans of requests to Anthropic that only count the tokens of a prompt."""
 
 _INTERACTION_FETCH: Final = "InteractionsResource.get"
 """The end of the name of OpenInference's spans of Gemini's interactions that were fetched."""

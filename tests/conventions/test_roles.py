@@ -196,6 +196,12 @@ def test_a_servers_own_span_is_other():
     assert role_of(span({"gen_ai.request.model": "m"}, kind="internal")) == "other"
 
 
+@pytest.mark.parametrize("name", ["messages.count_tokens", "beta.messages.count_tokens"])
+def test_a_count_of_a_prompts_tokens_is_no_call(name):
+    said = {"openinference.span.kind": "LLM", "input.value": '{"messages": []}', "llm.token_count.prompt": 9}
+    assert role_of(span(said, name=name)) == "other"
+
+
 def test_litellms_raw_child_is_a_call_only_with_content():
     raw = {"gen_ai.request.model": "m", "llm.openai.messages": "[{'role': 'user'}]"}
     assert role_of(span(raw, name="raw_gen_ai_request", kind="internal")) == "other"
