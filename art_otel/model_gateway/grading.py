@@ -20,9 +20,8 @@ from art_otel.conventions.values import json_object
 from art_otel.exchange.answer_shapes import AnswerFields
 from art_otel.exchange.api_dialects import API_DIALECTS, CHAT
 from art_otel.exchange.assembly import WireDialect
-from art_otel.exchange.attributes import answered_attributes
 from art_otel.exchange.chat_request import entries_of, mapping_of
-from art_otel.exchange.exchange import Exchange
+from art_otel.exchange.exchange import Exchange, answered_attributes
 from art_otel.exchange.token_requests import TokenRequests
 from art_otel.model_gateway.id_server import OK, IdServer, read
 from art_otel.model_gateway.server_abilities import COMPLETION_IDS, ServerAbilities

@@ -22,8 +22,7 @@ from opentelemetry.util.types import Attributes
 
 from art_otel import attributes as names
 from art_otel.conventions import ERROR_TYPE
-from art_otel.exchange.attributes import answered_attributes
-from art_otel.exchange.exchange import Exchange
+from art_otel.exchange.exchange import Exchange, answered_attributes
 from art_otel.http import Address
 from art_otel.model_gateway.addresses import PREFIX, UNTRAINED_PREFIX, RequestAddress
 from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions

@@ -27,8 +27,14 @@ import msgspec
 from art_otel import attributes as names
 from art_otel.attributes import REWARD_NAME
 from art_otel.conventions import ART_OTEL, ERROR_TYPE, EVALUATION, INSTANCE, evaluation_attributes, values
-from art_otel.exchange.attributes import asked_attributes, call_identity, request_body, response_body
-from art_otel.exchange.exchange import CallFailure, Exchange
+from art_otel.exchange.exchange import (
+    CallFailure,
+    Exchange,
+    asked_attributes,
+    call_identity,
+    request_body,
+    response_body,
+)
 from art_otel.forks import after_fork
 from art_otel.live.endings import RolloutCounts, is_quiet
 from art_otel.model_gateway.addresses import Parent, RequestAddress

@@ -19,7 +19,7 @@ from art_otel.live import ArrivingRollouts, EndedRollout, GivenSpans, Together, 
 from art_otel.live.delivery import Key
 from art_otel.receiver.assembler import Assembler, EncodedTrajectory
 from art_otel.receiver.index import Finished, SpooledRolloutIndex
-from art_otel.receiver.metrics import ReceiverMetrics
+from art_otel.receiver.ingest import ReceiverMetrics
 from art_otel.sources import Record
 from art_otel.spans import Span
 from art_otel.spool import NewLines, SpooledLine, lines_of, remove_file, spool_files

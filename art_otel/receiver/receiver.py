@@ -44,8 +44,7 @@ from art_otel.receiver.client import ReceivedRollouts
 from art_otel.receiver.delivery import Delivery, LocalSession, RolloutRoutes
 from art_otel.receiver.finished import FinishedRollouts
 from art_otel.receiver.index import SpooledRolloutIndex
-from art_otel.receiver.ingest import Ingest, IngestOptions, otlp_routes
-from art_otel.receiver.metrics import ReceiverMetrics
+from art_otel.receiver.ingest import Ingest, IngestOptions, ReceiverMetrics, otlp_routes
 from art_otel.receiver.protocol import ReceiverSelection, SelectionOptions
 from art_otel.spool import SpoolWriter
 

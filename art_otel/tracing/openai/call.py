@@ -36,13 +36,14 @@ from art_otel.conventions.exchanges import (
 )
 from art_otel.conventions.values import json_object, raw_fields
 from art_otel.exchange.api_dialects import dialect_of
-from art_otel.exchange.attributes import body_attributes, call_identity
 from art_otel.exchange.exchange import (
     FAILED,
     LONGEST_MESSAGE,
     CallFailure,
     Exchange,
     answer_head,
+    body_attributes,
+    call_identity,
     failure_in,
     is_unfinished,
 )
