@@ -31,8 +31,7 @@ from art_otel.conventions.dialects.genai import (
     RESPONSE_ID,
     RESPONSES,
 )
-from art_otel.conventions.exchanges import whole_attributes
-from art_otel.conventions.values import RawFields, json_object, raw_fields
+from art_otel.conventions.values import RAW_FIELDS, UNREADABLE, RawFields, json_object
 from art_otel.exchange import gemini
 from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.assembly import AnswerAssembler, GeminiAssembler, WireDialect, gemini_responses
@@ -114,8 +113,11 @@ class Exchange:
 
     @cached_property
     def fields(self) -> RawFields:
-        """The fields of the request, in the bytes that it has."""
-        return raw_fields(self.body)
+        """The fields of the request, in the bytes that it has; none of one that is no JSON object."""
+        try:
+            return RAW_FIELDS.decode(self.body)
+        except UNREADABLE:
+            return {}
 
     @cached_property
     def settings(self) -> dict[str, Value]:
@@ -128,6 +130,12 @@ class Exchange:
         if "tools" in self.fields:
             settings["tools"] = bytes(self.fields["tools"]) not in (b"null", b"[]")
         return settings
+
+    @property
+    def model(self) -> str | None:
+        """The model that is asked, if the request says it."""
+        model = self.settings.get("model")
+        return model if isinstance(model, str) and model else None
 
     def begin(self, status: int, content_type: bytes) -> None:
         """The server begins to answer."""
@@ -210,7 +218,8 @@ class Exchange:
     def response_id(self) -> str | None:
         """The id that the server gave the answer."""
         if self.streamed is None and self._answer_head is not None:
-            return values.text(self._answer_head.id)
+            said = self._answer_head.id
+            return said if isinstance(said, str) and said else None
         answer = self.answer or {}
         return values.text(answer.get("responseId" if self.dialect == "gemini" else "id"))
 
@@ -244,7 +253,7 @@ def answer_head(body: bytes) -> AnswerHead | None:
     """What a whole answer says of itself; None where it is no JSON object, or one that only a lenient reader takes."""
     try:
         return _ANSWER_HEAD.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 
@@ -486,28 +495,18 @@ class GeminiArray(StreamedAnswer):
         return contents.body()
 
 
-def call_name(attributes: Mapping[str, Value]) -> str:
-    """The name of a call's span: its operation and its model."""
-    model, operation = attributes.get(REQUEST_MODEL), attributes[OPERATION_NAME]
-    return str(operation) if model is None else f"{operation} {model}"
-
-
-def identity_attributes(dialect: WireDialect, path: str, model: str | None, server: str) -> dict[str, Value]:
-    """What is known of a call before its bodies are read. `server` is a URL or a host."""
-    return {
-        OPERATION_NAME: API_DIALECTS[dialect].operation,
+@lru_cache(maxsize=256)  # an app asks the same servers for the same models, again and again
+def call_identity(dialect: WireDialect, path: str, model: str | None, server: str) -> tuple[str, Mapping[str, Value]]:
+    """The name of a call's span, and what is known of it before its bodies are read. `server` is a URL or a host."""
+    operation = API_DIALECTS[dialect].operation
+    attributes = {
+        OPERATION_NAME: operation,
         PROVIDERS[0]: _provider(dialect, path),
         **({} if model is None else {REQUEST_MODEL: model}),
         **({API_TYPE: RESPONSES} if dialect == "responses" else {}),
         "server.address": _host(server),
     }
-
-
-@lru_cache(maxsize=256)  # an app asks the same servers for the same models, again and again
-def call_identity(dialect: WireDialect, path: str, model: str | None, server: str) -> tuple[str, Mapping[str, Value]]:
-    """The name of a call's span, and what is known of it before its bodies are read."""
-    attributes = identity_attributes(dialect, path, model, server)
-    return call_name(attributes), MappingProxyType(attributes)
+    return operation if model is None else f"{operation} {model}", MappingProxyType(attributes)
 
 
 def _provider(dialect: WireDialect, path: str) -> str:
@@ -579,13 +578,3 @@ def _plainly_escaped(body: bytes) -> str:
             if said is not None:
                 return json.dumps(said, ensure_ascii=False)
     return body.decode(errors="replace")
-
-
-def asked_attributes(exchange: Exchange) -> dict[str, Value]:
-    """What was asked, as a collector gets it."""
-    return whole_attributes(request_body(exchange))
-
-
-def answered_attributes(exchange: Exchange) -> dict[str, Value]:
-    """What was answered, as a collector gets it."""
-    return whole_attributes(response_body(exchange))

@@ -32,6 +32,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from art_otel.attributes import GATEWAY_SCOPE
 from art_otel.conventions.content_names import CONTENT_NAMES
 from art_otel.http import Bodies
 from art_otel.receiver.export import (
@@ -59,6 +60,10 @@ WhenWritten: TypeAlias = Callable[[Sequence[tuple[Sequence[Record], SpooledLine]
 _MAX_TOGETHER: Final = 64
 """Exports that share one flush to the disk."""
 
+_MAX_UNTOLD: Final = 64
+_SHORT_LINE: Final = 64 << 10
+"""How many lines of calls that have ended, each below so many bytes, nobody is told of at once."""
+
 
 class IngestOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`max_bytes` of one export, decompressed. `fsync` acknowledges only what the disk itself has."""
@@ -69,7 +74,11 @@ class IngestOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ingest:
-    """Writes exports to a spool, in a thread of its own. `when_written` is told of each that was."""
+    """Writes exports to a spool, in a thread of its own. `when_written` is told of each that was.
+
+    Of calls that this program wrote itself it is told with what comes next, or by `tell`: they end no rollout, and
+    their agents wait.
+    """
 
     def __init__(
         self, spool: SpoolWriter, options: IngestOptions, metrics: "ReceiverMetrics", when_written: WhenWritten | None
@@ -78,7 +87,8 @@ class Ingest:
         self._options = options
         self._metrics = metrics
         self._when_written = when_written
-        self._lock = threading.Lock()
+        self._untold: list[tuple[Sequence[Record], SpooledLine]] = []
+        self._lock = threading.RLock()
         self._scrubber = RecordScrubber.of(options.secrets, CONTENT_NAMES)
         self._own_lines = SpanLines()
         self._commits = GroupCommit(spool.sync) if options.fsync else None
@@ -102,7 +112,8 @@ class Ingest:
         """
         scrubber = self._scrubber
         self._spool_lines(
-            [self._own_lines.line(span if scrubber is None else scrub_span(span, scrubber)) for span in spans]
+            [self._own_lines.line(span if scrubber is None else scrub_span(span, scrubber)) for span in spans],
+            may_wait={span.scope.name for span in spans} == {GATEWAY_SCOPE},
         )
         self._metrics.stored(spans=len(spans), log_records=0, rejected={})
 
@@ -115,9 +126,10 @@ class Ingest:
         return records if self._scrubber is None else scrub_records(records, self._scrubber)
 
     def close(self) -> None:
-        """Write what waits, and end."""
+        """Write what waits, tell of it, and end."""
         self._waiting.put(None)
         self._thread.join()
+        self.tell()
         if self._commits is not None:
             self._commits.close()
             self._spool.sync()
@@ -162,14 +174,23 @@ class Ingest:
             self._spool_lines(lines)
         return received.counts()
 
-    def _spool_lines(self, lines: "Sequence[OtlpLine]") -> None:
+    def tell(self) -> None:
+        """Tell of what was written."""
+        with self._lock:
+            untold, self._untold = self._untold, []
+            if untold and self._when_written is not None:
+                self._when_written(untold)
+
+    def _spool_lines(self, lines: "Sequence[OtlpLine]", *, may_wait: bool = False) -> None:
         with self._lock:  # who is told, is told in the order of the spool
             written = self._spool.write(b"".join([line.text for line in lines]))
             if written is None:
                 raise _unwritable()
             if self._when_written is not None:
                 spooled_lines = [written] if len(lines) == 1 else written.cut([len(line.text) for line in lines])
-                self._when_written([(line.records, each) for line, each in zip(lines, spooled_lines, strict=True)])
+                self._untold += zip([line.records for line in lines], spooled_lines, strict=True)
+                if not may_wait or written.size >= _SHORT_LINE or len(self._untold) >= _MAX_UNTOLD:
+                    self.tell()
 
 
 UNWRITABLE: Final = "the spool cannot be written: the disk may be full"

@@ -195,6 +195,7 @@ class Receiver:
 
     def keep_open(self, rollout_ids: Sequence[str]) -> None:
         """Let no grace end rollouts that are known to run."""
+        self.ingest.tell()
         self.finished.keep_open(rollout_ids)
 
     def session(self, consumer: str) -> LocalSession:
