@@ -56,7 +56,7 @@ from art_otel.tracing.openai.client import Options, Request, Response
 from art_otel.tracing.openai.stream import ResponseTee
 from art_otel.tracing.sdk.processor import is_spooled_only
 from art_otel.tracing.sdk.rollout_registry import is_call_by_now, is_followed, path_up, runs_code
-from art_otel.tracing.sdk.scrub_spans import texts_are_clean
+from art_otel.tracing.sdk.span_lines import texts_are_clean
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -19,7 +19,10 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import StatusCode
 
 from art_otel import attributes
+from art_otel.calls import Message
+from art_otel.conventions import parse_call
 from art_otel.conventions.dialects.genai import REQUEST_MODEL
+from art_otel.conventions.dialects.openinference import INPUT_VALUE, OUTPUT_VALUE, SPAN_KIND
 from art_otel.forks import WeakMethods, after_fork
 from art_otel.live import Line, RolloutBuffer
 from art_otel.spool import MemorySpool, Spool
@@ -31,12 +34,10 @@ from art_otel.tracing.sdk.rollout_registry import (
     ProcessRollout,
     RolloutRegistry,
     scope_of,
+    snapshot,
     was_call,
 )
-from art_otel.tracing.sdk.root_texts import add_root_texts
-from art_otel.tracing.sdk.scrub_spans import SpanScrubber
-from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, start_of
-from art_otel.tracing.sdk.span_parts import with_attributes
+from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, SpanParts, SpanScrubber, start_of, with_attributes
 
 _NAMED: Final = 5
 _SAYS_OF_CALLS: Final = frozenset({attributes.STEP_INDEX, attributes.UNTRAINED})
@@ -243,7 +244,7 @@ class RecordingSpanProcessor(SpanProcessor):
         if active is not None and active.is_root:
             match self.rollouts.take_ends(active.rollout or ""):
                 case (ReadableSpan() as first, ReadableSpan() as last):
-                    add_root_texts(span, first, last)
+                    _add_root_texts(span, first, last)
                 case _:
                     pass
         is_ours = active is not None and (active.rollout is not None or active.is_aside)
@@ -362,6 +363,36 @@ def _named(active: ActiveSpan) -> dict[str, str | bool]:
 def _outermost(active: ActiveSpan) -> dict[str, str | bool]:
     """The mark of a span that nothing runs around here. What its parent belongs to, others may know."""
     return _named(active) if active.above is None else {attributes.ROLLOUT_PROVISIONAL: True}
+
+
+_LONGEST_TEXT: Final = 10_000
+"""Characters of a text; its call has all of it."""
+
+
+def _add_root_texts(root: ReadableSpan, first: ReadableSpan, last: ReadableSpan) -> None:
+    """Put the last user message of the first call and the answer of the last on a rollout's own span, which has ended.
+
+    Pages of traces (Phoenix, MLflow) show of a trace what its root span says, in the names of OpenInference:
+    https://github.com/Arize-ai/openinference/blob/main/spec/semantic_conventions.md. Trajectories are not made of it.
+    Secrets and, where that is asked for, contents were taken out of the calls before. What the app says itself stays.
+    """
+    asked, answered = parse_call(snapshot(first)), parse_call(snapshot(last))
+    messages = [message for message in asked.input_messages or () if message.role == "user"]
+    choices = answered.choices or ()
+    texts = {
+        INPUT_VALUE: _text(messages[-1]) if messages else None,
+        OUTPUT_VALUE: _text(choices[0].message) if choices else None,
+    }
+    parts = SpanParts.of(root)
+    if any(texts.values()) and parts.attributes.keys().isdisjoint((SPAN_KIND, *texts)):
+        parts.attributes[SPAN_KIND] = "CHAIN"
+        parts.attributes |= {name: text[:_LONGEST_TEXT] for name, text in texts.items() if text}
+        parts.put(root)
+
+
+def _text(message: Message) -> str | None:
+    called = [f"{call.name}({call.arguments})" for call in message.tool_calls]
+    return message.content or message.refusal or "\n".join(called) or None
 
 
 _LAST: Final = -1000
