@@ -49,7 +49,7 @@ from art_otel.exchange.exchange import (
 )
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
-from art_otel.tracing.api.context import detach, tracer
+from art_otel.tracing.api.context import tracer
 from art_otel.tracing.api.run import CLOSED
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.client import Options, Request, Response
@@ -135,12 +135,15 @@ class ClientCall:
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         """The client is done with the request, by an answer or by an error."""
-        if self._token is not None:
-            with suppress(ValueError):  # its coroutine was closed in another context
-                _current.reset(self._token)
+        for token in (self._token, self._attached_span):
+            if token is not None:
+                with suppress(ValueError):  # its coroutine was closed in another context
+                    token.var.reset(cast(Any, token))
         if self._attached_span is not None or error is not None:
-            with CAPTURING:
+            try:
                 self._leave(error)
+            except Exception as fault:  # noqa: BLE001 # the app gets its own answer or error
+                CAPTURING.note(fault)
 
     def begin(self, client: Any, options: Options, *, may_record: bool) -> None:  # noqa: ANN401 # as openai
         """Before the first try is sent, look for the span around it, and create one where there is none."""
@@ -203,8 +206,6 @@ class ClientCall:
         return self.span is not None and names.ROLLOUT_ID in attributes_of(self.span)
 
     def _leave(self, error: BaseException | None) -> None:
-        if self._attached_span is not None:
-            detach(self._attached_span)
         span = self.span
         if span is None:
             return
@@ -321,10 +322,12 @@ class ClientCall:
     def end(self, span: Span, end_time: int | None) -> None:
         """Write to the span and end it. The span processor that is told so need not scan the same texts again."""
         is_clean = False
-        with CAPTURING:
+        try:
             is_clean = self.write(span)
             if self.tee is not None and not self.tee.is_over:
                 self._hand_on(span)
+        except Exception as fault:  # noqa: BLE001 # the span ends all the same
+            CAPTURING.note(fault)
         if not is_clean or self._scrubber is None or not (self.is_own or _scope(span).startswith(_CLIENT_S)):
             span.end(end_time)
             return
