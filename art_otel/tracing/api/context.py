@@ -296,7 +296,7 @@ def tracer() -> Tracer:
     """Return the tracer of art-otel from the current provider; without OTel's SDK its spans record nothing."""
     global _cached  # noqa: PLW0603 # one a provider; making a tracer costs more than a span
     provider = trace.get_tracer_provider()
-    if _default_provider is not None and isinstance(provider, ProxyTracerProvider):
+    if _default_provider is not None and type(provider) is ProxyTracerProvider:
         provider = _default_provider
     cached_provider, cached_tracer = _cached
     if cached_tracer is None or cached_provider is not provider:

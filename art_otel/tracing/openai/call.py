@@ -373,9 +373,9 @@ class _SpanEnd:
         """End the span. One whose answer the app has yet to read ends with the response, at the time it was told."""
         if self._is_held:
             return
-        if (tee := self.call.tee) is not None:
+        if (tee := self.call.tee) is not None and tee.is_raw:
             with CAPTURING:
-                if tee.is_raw and tee.is_to_come:
+                if tee.is_to_come:
                     tee.when_over(partial(self._end, time_ns() if end_time is None else end_time))
                     self._is_held = True
                     return

@@ -184,7 +184,7 @@ class Capture:
                 return method(client, options, *args, **kwargs)
 
             call, sent = None, options
-            with CAPTURING:
+            try:
                 call = current_call() if asks_for_completion(options) else None
                 if call is not None:
                     call.begin(client, options, may_record=self._makes_spans and not self._is_removed)
@@ -196,6 +196,8 @@ class Capture:
                         sent = _asking(token_requests, call, client, options, headers, make)
                     elif headers:
                         sent = _with(options, headers, {})
+            except Exception as fault:  # noqa: BLE001 # the app's own request is sent
+                CAPTURING.note(fault)
             request = make(sent)
             if call is not None:
                 call.request = request
@@ -207,8 +209,10 @@ class Capture:
         """Wrap `_process_response` of a client, sync or async: an async client's coroutine is returned as it is."""
 
         def process(client: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as openai
-            with CAPTURING:
+            try:
                 self._begin(kwargs["options"], kwargs["response"])
+            except Exception as fault:  # noqa: BLE001 # the app gets its answer
+                CAPTURING.note(fault)
             return method(client, *args, **kwargs)
 
         return process
@@ -348,8 +352,10 @@ def _forgiving(accumulate: Function) -> Function:
     """Fault: a choice that streams before one of a lower index, and a chunk without choices, raise into the app."""
 
     def forgiving(item: Any, complete_response: Any) -> None:  # noqa: ANN401 # as OpenLLMetry
-        with _READING_CHUNK:
+        try:
             accumulate(item, complete_response)
+        except Exception as fault:  # noqa: BLE001 # theirs, which would be raised into the app
+            _READING_CHUNK.note(fault)
 
     return forgiving
 
