@@ -20,7 +20,6 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
 from opentelemetry.trace import Span, SpanKind, StatusCode
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from art_otel import attributes as names
 from art_otel.calls import StreamClose
@@ -161,11 +160,16 @@ class ClientCall:
         self._attached_span = otel_context.attach(trace.set_span_in_context(self.span))
 
     def trace_headers(self) -> dict[str, str]:
-        """What lets a gateway, or a traced server, know of the span: not every instrumentor does so for its own."""
-        headers: dict[str, str] = {}
-        if self.span is not None and names.ROLLOUT_ID in attributes_of(self.span):
-            TraceContextTextMapPropagator().inject(headers, trace.set_span_in_context(self.span))
-        return headers
+        """What lets a gateway, or a traced server, know of the span: not every instrumentor does so for its own.
+
+        As W3C's Trace Context has it. OTel's propagator would make a context for it.
+        """
+        if self.span is None or names.ROLLOUT_ID not in attributes_of(self.span):
+            return {}
+        context = self.span.get_span_context()
+        ids = f"{trace.format_trace_id(context.trace_id)}-{trace.format_span_id(context.span_id)}"
+        state = context.trace_state.to_header() if context.trace_state else ""
+        return {"traceparent": f"00-{ids}-{context.trace_flags:02x}", **({"tracestate": state} if state else {})}
 
     def answer(
         self,
@@ -296,9 +300,10 @@ class ClientCall:
             added[names.CLOSED_BY_APP] = self._stream_close
         span.set_attributes(cast(Any, added))
         failure = None if tee is None else tee.failure
-        head = answer_head(answered)
-        if failure is None and head is not None and (head.error or head.status == FAILED):
-            failure = failure_in(json_object(answered) or {})
+        if failure is None and (b'"error"' in answered or b'"failed"' in answered):  # most answers have neither
+            head = answer_head(answered)
+            if head is not None and (head.error or head.status == FAILED):
+                failure = failure_in(json_object(answered) or {})
         if failure is not None:
             _tell_error(span, failure)
 

@@ -430,10 +430,11 @@ def lead_around_openllmetry() -> Patches:
 
 
 def _ask(instrumented: Any, _client: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401 # as openai
-    # Of a call span around the request nobody knows that it has the prompt: there OpenLLMetry's has it.
-    is_for_spool = is_spooled_only(trace.get_current_span()) and current_call_span() is None
-    goes_around = bool(kwargs.get("stream")) or is_for_spool
-    for value in kwargs.values():
+    goes_around = bool(kwargs.get("stream"))
+    if not goes_around and is_spooled_only(trace.get_current_span()):
+        # Of a call span around the request nobody knows that it has the prompt: there OpenLLMetry's has it.
+        goes_around = current_call_span() is None
+    for value in () if goes_around else kwargs.values():
         goes_around = goes_around or isinstance(value, Iterator)
     ask: Callable[..., Any] = instrumented.__wrapped__ if goes_around else instrumented
     return ask(*args, **kwargs)
