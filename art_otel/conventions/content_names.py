@@ -135,8 +135,15 @@ def is_text(value: Value, depth: int = _MAX_DEPTH) -> bool:
     return isinstance(value, (list, tuple)) and any(is_text(inner, depth - 1) for inner in cast(list[Value], value))
 
 
+_PROMPT_KEYS: Final = frozenset({"prompt_token_ids", "prompt_logprobs"})
+_PROMPT_KEY: Final = re.compile("_(?<=prompt_)(?:token_ids|logprobs)")
+"""Either of them. `re` finds one character first many times as fast as a longer text."""
+
+
 class _AllNames:
     """What is scrubbed where, in spans and log records of any convention."""
+
+    prompt_ids: re.Pattern[str] = _PROMPT_KEY
 
     def reading(self, name: str) -> NameReading:
         if name.startswith(_LEFT_ALONE):
@@ -153,9 +160,6 @@ class _AllNames:
         if name == attributes.REQUEST_BODY:
             return scrubber.holds_secret(_fields(value, _READ_BY_MODEL))
         return names_content(name) and not name.startswith(_ERROR)
-
-    def may_spell_prompt(self, text: str) -> bool:
-        return may_hold_prompt_ids(text)
 
     def without_tokens(self, attributes: Attributes, *, in_content: bool) -> Attributes:
         if in_content:
@@ -177,9 +181,6 @@ CONTENT_NAMES: Final[ContentNames] = _AllNames()
 """For RecordScrubber: what the names of all conventions say."""
 
 
-_PROMPT_KEYS: Final = frozenset({"prompt_token_ids", "prompt_logprobs"})
-_PROMPT_KEY: Final = re.compile("_(?<=prompt_)(?:token_ids|logprobs)")
-"""Either of them. `re` finds one character first many times as fast as a longer text."""
 _KEYS: Final = _PROMPT_KEYS | {
     *("logprobs", "response_token_ids", "token_ids", "tokens"),
     *("completion_token_ids", "completion_logprobs"),  # Fireworks', in `raw_output`
@@ -211,11 +212,6 @@ def _has_given_ids(body: Value) -> bool:
     return isinstance(body, str) and _GIVEN_IDS.search(body) is not None
 
 
-def may_hold_prompt_ids(text: str) -> bool:
-    """Whether a name, or the text of an attribute, may hold token ids of a prompt."""
-    return _PROMPT_KEY.search(text) is not None
-
-
 def spells_unread_prompt(attributes: Attributes) -> bool:
     """Whether there are token ids of a prompt whose text does not stand beside them, so that nobody scanned it.
 
@@ -224,7 +220,7 @@ def spells_unread_prompt(attributes: Attributes) -> bool:
     if _REQUEST in attributes:
         return False
     texts = chain(attributes, (value for value in attributes.values() if isinstance(value, str)))
-    return any(map(may_hold_prompt_ids, texts)) and not any(_shows_prompt(*entry) for entry in attributes.items())
+    return any(map(_PROMPT_KEY.search, texts)) and not any(_shows_prompt(*entry) for entry in attributes.items())
 
 
 def without_prompt_ids(attributes: Attributes) -> dict[str, Value]:

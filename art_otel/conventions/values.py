@@ -186,14 +186,17 @@ def spaced_json(value: Value) -> str:
 
 
 RawFields: TypeAlias = dict[str, msgspec.Raw]
-_RAW_FIELDS: Final = msgspec.json.Decoder(RawFields)
+RAW_FIELDS: Final = msgspec.json.Decoder(RawFields)
+"""Reads the fields of a JSON object, each in the bytes in which it was sent. Raises one of UNREADABLE."""
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoders raise for bytes that are no JSON, or none of the shape that they read."""
 
 
 def raw_fields(body: bytes) -> RawFields:
-    """The fields of a JSON object, each in the bytes in which it was sent; none for anything else."""
+    """The fields of a JSON object; none for anything else."""
     try:
-        return _RAW_FIELDS.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return RAW_FIELDS.decode(body)
+    except UNREADABLE:
         return {}
 
 

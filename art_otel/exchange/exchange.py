@@ -3,19 +3,35 @@
 Invariant: what a server answered is whole here before its reader has the last byte: of a stream the event that ends it
 waits until it `is_over`. Bytes that nobody asked for otherwise pass as they came. Nothing here raises for what a body
 holds; what cannot be read is unknown.
+
+At the end stands what of an exchange is written to the span of its call. A request is read from the bytes that were
+sent, so nothing the app does to its messages later changes it; `conventions.exchanges` says what bodies mean.
 """
 
+import json
 import re
-from collections.abc import AsyncIterator
-from functools import cached_property
+from codecs import BOM_UTF8
+from collections.abc import AsyncIterator, Mapping
+from functools import cached_property, lru_cache
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 
+from art_otel import attributes as names
 from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import JoinedChunks, TextChunk, read_text_chunk
-from art_otel.conventions.values import RawFields, json_object, raw_fields
+from art_otel.conventions.dialects.genai import (
+    API_TYPE,
+    OPERATION_NAME,
+    PROVIDERS,
+    REQUEST_MODEL,
+    RESPONSE_ID,
+    RESPONSES,
+)
+from art_otel.conventions.values import RAW_FIELDS, UNREADABLE, RawFields, json_object
 from art_otel.exchange import gemini
 from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.assembly import AnswerAssembler, GeminiAssembler, WireDialect, gemini_responses
@@ -97,8 +113,11 @@ class Exchange:
 
     @cached_property
     def fields(self) -> RawFields:
-        """The fields of the request, in the bytes that it has."""
-        return raw_fields(self.body)
+        """The fields of the request, in the bytes that it has; none of one that is no JSON object."""
+        try:
+            return RAW_FIELDS.decode(self.body)
+        except UNREADABLE:
+            return {}
 
     @cached_property
     def settings(self) -> dict[str, Value]:
@@ -111,6 +130,12 @@ class Exchange:
         if "tools" in self.fields:
             settings["tools"] = bytes(self.fields["tools"]) not in (b"null", b"[]")
         return settings
+
+    @property
+    def model(self) -> str | None:
+        """The model that is asked, if the request says it."""
+        model = self.settings.get("model")
+        return model if isinstance(model, str) and model else None
 
     def begin(self, status: int, content_type: bytes) -> None:
         """The server begins to answer."""
@@ -193,7 +218,8 @@ class Exchange:
     def response_id(self) -> str | None:
         """The id that the server gave the answer."""
         if self.streamed is None and self._answer_head is not None:
-            return values.text(self._answer_head.id)
+            said = self._answer_head.id
+            return said if isinstance(said, str) and said else None
         answer = self.answer or {}
         return values.text(answer.get("responseId" if self.dialect == "gemini" else "id"))
 
@@ -227,7 +253,7 @@ def answer_head(body: bytes) -> AnswerHead | None:
     """What a whole answer says of itself; None where it is no JSON object, or one that only a lenient reader takes."""
     try:
         return _ANSWER_HEAD.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 
@@ -467,3 +493,88 @@ class GeminiArray(StreamedAnswer):
                 self.failure = failure_of(response)
             contents.add(response)
         return contents.body()
+
+
+@lru_cache(maxsize=256)  # an app asks the same servers for the same models, again and again
+def call_identity(dialect: WireDialect, path: str, model: str | None, server: str) -> tuple[str, Mapping[str, Value]]:
+    """The name of a call's span, and what is known of it before its bodies are read. `server` is a URL or a host."""
+    operation = API_DIALECTS[dialect].operation
+    attributes = {
+        OPERATION_NAME: operation,
+        PROVIDERS[0]: _provider(dialect, path),
+        **({} if model is None else {REQUEST_MODEL: model}),
+        **({API_TYPE: RESPONSES} if dialect == "responses" else {}),
+        "server.address": _host(server),
+    }
+    return operation if model is None else f"{operation} {model}", MappingProxyType(attributes)
+
+
+def _provider(dialect: WireDialect, path: str) -> str:
+    if dialect == "gemini" and "/projects/" in path:
+        return "gcp.vertex_ai"
+    return API_DIALECTS[dialect].provider
+
+
+@lru_cache(maxsize=64)
+def _host(server: str) -> str:
+    return urlsplit(server).hostname or server
+
+
+def request_body(exchange: Exchange) -> dict[str, Value]:
+    """The request as it was sent; nothing of one that is no JSON object."""
+    if exchange.dialect == "gemini":  # whose path has a part of it
+        return {names.REQUEST_BODY: msgspec.json.encode(exchange.request).decode()} if exchange.request else {}
+    if not exchange.fields and not exchange.request:
+        return {}
+    return {names.REQUEST_BODY: _plainly_escaped(exchange.body)}
+
+
+def response_body(exchange: Exchange) -> dict[str, Value]:
+    """The answer as it came, joined where it streamed, its id, and what is known beside it, once it has ended."""
+    attributes: dict[str, Value] = {}
+    if (body := exchange.answer_body()) is not None:
+        attributes[names.RESPONSE_BODY] = _plainly_escaped(body)
+        if (response_id := exchange.response_id) is not None:
+            attributes[RESPONSE_ID] = response_id  # rewards are brought to it before anybody reads the body
+    if exchange.is_cut:
+        attributes[names.MISSING] = ["answer"]
+    if exchange.sampled is not None:
+        attributes |= exchange.sampled.attributes()
+    if exchange.policy_version is not None:
+        attributes[names.POLICY_VERSION] = exchange.policy_version
+    if exchange.was_left:
+        attributes[names.CLOSED_BY_APP] = "left"
+    return attributes
+
+
+def body_attributes(asked: bytes, answered: bytes = b"") -> dict[str, Value]:
+    """Both bodies of a call as they were, and the id of the answer; nothing of one that is no JSON object."""
+    attributes: dict[str, Value] = {}
+    # OpenRouter sends blanks until the model answers.
+    asked, answered = asked.removeprefix(BOM_UTF8).lstrip(), answered.removeprefix(BOM_UTF8).lstrip()
+    if asked.startswith(b"{"):
+        attributes[names.REQUEST_BODY] = _plainly_escaped(asked)
+    if answered.startswith(b"{"):
+        head = answer_head(answered)
+        said = None if head is not None else json_object(answered)
+        if head is not None or said is not None:
+            attributes[names.RESPONSE_BODY] = _plainly_escaped(answered)
+            identifier = (said or {}).get("id") if head is None else head.id
+            if isinstance(identifier, str) and identifier:
+                attributes[RESPONSE_ID] = identifier
+    return attributes
+
+
+def _plainly_escaped(body: bytes) -> str:
+    r"""The JSON text with characters that need no escape written plainly, so that a secret looks like one.
+
+    .NET writes "a\u002Bb", PHP "a\/b", Python "\u9879", which the owner's own patterns may name.
+    """
+    if rb"\/" in body or rb"\u" in body:
+        try:
+            body = msgspec.json.encode(msgspec.json.decode(body))
+        except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
+            said = json_object(body)  # NaN, numbers beyond 64 bits, half a surrogate
+            if said is not None:
+                return json.dumps(said, ensure_ascii=False)
+    return body.decode(errors="replace")

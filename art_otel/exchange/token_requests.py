@@ -24,7 +24,7 @@ import msgspec
 
 from art_otel.conventions.bodies.chunks import TextChunk
 from art_otel.conventions.bodies.tokens import RESPONSE_MESSAGES
-from art_otel.conventions.values import RawFields, raw_fields
+from art_otel.conventions.values import RAW_FIELDS, UNREADABLE, RawFields
 from art_otel.exchange.api_dialects import API_DIALECTS, NOTHING, TokenRequest, dialect_of
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def is_usage_alone(data: bytes) -> bool:
         return False
     try:
         return not _CHUNK.decode(data).choices
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return False
 
 
@@ -149,7 +149,10 @@ class RequestAdditions:
 
     def without_tokens(self, body: bytes) -> bytes:
         """A body without what the agent did not ask for; as it is where it has nothing of that, or is no JSON."""
-        fields = raw_fields(body)
+        try:
+            fields = RAW_FIELDS.decode(body)
+        except UNREADABLE:
+            return body
         kept = self._without(fields)
         return body if kept == fields else _ENCODE(kept)
 

@@ -107,7 +107,7 @@ class Translation:
         """The answer that is no stream: its status and body."""
         try:
             fields = _OBJECT.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except values.UNREADABLE:
             fields = {}
         if status >= FIRST_ERROR or (fields.get("error") and not fields.get("choices")):
             status = status if status >= FIRST_ERROR else BAD_GATEWAY

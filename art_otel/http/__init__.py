@@ -8,8 +8,6 @@ from art_otel.http.guards import HostCheck as HostCheck
 from art_otel.http.guards import ReadOnly as ReadOnly
 from art_otel.http.guards import SecurityHeaders as SecurityHeaders
 from art_otel.http.guards import TokenCheck as TokenCheck
-from art_otel.http.guards import WebPageCheck as WebPageCheck
-from art_otel.http.guards import WhenRefused as WhenRefused
 from art_otel.http.server import CONNECTION as CONNECTION
 from art_otel.http.server import Address as Address
 from art_otel.http.server import Bodies as Bodies
@@ -17,5 +15,7 @@ from art_otel.http.server import BodyLimits as BodyLimits
 from art_otel.http.server import HttpServer as HttpServer
 from art_otel.http.server import TimedProtocol as TimedProtocol
 from art_otel.http.server import Tls as Tls
+from art_otel.http.server import WebPageCheck as WebPageCheck
+from art_otel.http.server import WhenRefused as WhenRefused
 from art_otel.http.server import listen_at as listen_at
 from art_otel.http.server import new_loop as new_loop

@@ -7,20 +7,16 @@ but into a cookie, which no script reads and no other site's request carries.
 import hmac
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
-from typing import Final, TypeAlias
+from typing import Final
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from art_otel.http.server import Address
-
-WhenRefused: TypeAlias = Callable[[str, int, str], None]
-"""Told the path of a refused request, its status, and why it was refused."""
+from art_otel.http.server import Address, WhenRefused
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _READ_METHODS: Final = ("GET", "HEAD")
@@ -64,55 +60,6 @@ class HostCheck:
         address = self._address()
         names = _LOOPBACK if address.is_loopback else (address.host,)
         return len(hosts) == 1 and hosts[0].lower() in {str(address._replace(host=name)) for name in names}
-
-
-_SHOWN: Final = 100
-"""Characters of a Host header that an answer repeats."""
-
-
-class WebPageCheck:
-    """Refuses with 403 what a web page asks, for servers that no page is meant to ask and that want no token.
-
-    Browsers say with `Origin` or `Sec-Fetch-Site` that a page asks. Of a page that rebinds its own name to this machine
-    they may say neither, but then the Host is that name: at a loopback address it has to be a name of this machine. Its
-    port may be another one, that of a tunnel.
-    """
-
-    def __init__(self, app: ASGIApp, address: Address, when_refused: WhenRefused) -> None:
-        self._app = app
-        self._is_loopback = address.is_loopback
-        self._when_refused = when_refused
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Answer a request. What is not refused has no coroutine around it: each piece of an answer would pass it."""
-        why = self._refusal(scope["headers"]) if scope["type"] == "http" else None
-        if why is None:
-            return self._app(scope, receive, send)
-        self._when_refused(scope["path"], 403, why)
-        return PlainTextResponse(f"{why}\n", status_code=403)(scope, receive, send)
-
-    def _refusal(self, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-        hosts: list[str] = []
-        for name, value in headers:
-            if name == b"origin" or (name == b"sec-fetch-site" and value != b"none"):
-                return "web pages may not use this server; a program in a browser must send a token"
-            if name == b"host":
-                hosts.append(value.decode("latin-1"))
-        other = next((host for host in hosts or [""] if not _names_loopback(host)), None) if self._is_loopback else None
-        if other is None:
-            return None
-        return (
-            f"this server only answers this machine, under its own names, but the request named {other[:_SHOWN]!r}; "
-            "for containers and other machines, let it listen on another address with a token"
-        )
-
-
-@lru_cache(maxsize=256)
-def _names_loopback(host: str) -> bool:
-    """Whether a Host header, with or without a port, is a name of this machine."""
-    name, colon, port = host.rpartition(":")
-    name = name if colon and port.isdecimal() else host
-    return name.lower() == "localhost" or Address(name.removeprefix("[").removesuffix("]"), 0).is_loopback
 
 
 class ReadOnly:

@@ -2,23 +2,25 @@
 
 Invariant: when `start` returns it listens; when `stop` returns every request that had come was answered. A connection
 on which a request has begun has its headers within `HEADER_SECONDS`, or gets 408 and is closed; one that is idle
-between two requests is left to uvicorn's own timer.
+between two requests is left to uvicorn's own timer. Bodies are bounded (`Bodies`), and a server that is for programs
+alone refuses web pages (`WebPageCheck`); `guards` has what servers of pages refuse.
 """
 
 import asyncio
 import ipaddress
 import os
 import socket
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, cast
+from typing import Any, Final, NamedTuple, Self, TypeAlias, cast
 
 import uvicorn
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from art_otel.errors import UsageError
@@ -412,3 +414,55 @@ def _too_large(body_bytes: int) -> HTTPException:
 
 def _overloaded() -> HTTPException:
     return HTTPException(429, "more data arrives than can be written; try again later")
+
+
+WhenRefused: TypeAlias = Callable[[str, int, str], None]
+"""Told the path of a refused request, its status, and why it was refused."""
+
+_SHOWN: Final = 100
+"""Characters of a Host header that an answer repeats."""
+
+
+class WebPageCheck:
+    """Refuses with 403 what a web page asks, for servers that no page is meant to ask and that want no token.
+
+    Browsers say with `Origin` or `Sec-Fetch-Site` that a page asks. Of a page that rebinds its own name to this machine
+    they may say neither, but then the Host is that name: at a loopback address it has to be a name of this machine. Its
+    port may be another one, that of a tunnel.
+    """
+
+    def __init__(self, app: ASGIApp, address: Address, when_refused: WhenRefused) -> None:
+        self._app = app
+        self._is_loopback = address.is_loopback
+        self._when_refused = when_refused
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Answer a request. What is not refused has no coroutine around it: each piece of an answer would pass it."""
+        why = self._refusal(scope["headers"]) if scope["type"] == "http" else None
+        if why is None:
+            return self._app(scope, receive, send)
+        self._when_refused(scope["path"], 403, why)
+        return PlainTextResponse(f"{why}\n", status_code=403)(scope, receive, send)
+
+    def _refusal(self, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+        hosts: list[str] = []
+        for name, value in headers:
+            if name == b"origin" or (name == b"sec-fetch-site" and value != b"none"):
+                return "web pages may not use this server; a program in a browser must send a token"
+            if name == b"host":
+                hosts.append(value.decode("latin-1"))
+        other = next((host for host in hosts or [""] if not _names_loopback(host)), None) if self._is_loopback else None
+        if other is None:
+            return None
+        return (
+            f"this server only answers this machine, under its own names, but the request named {other[:_SHOWN]!r}; "
+            "for containers and other machines, let it listen on another address with a token"
+        )
+
+
+@lru_cache(maxsize=256)
+def _names_loopback(host: str) -> bool:
+    """Whether a Host header, with or without a port, is a name of this machine."""
+    name, colon, port = host.rpartition(":")
+    name = name if colon and port.isdecimal() else host
+    return name.lower() == "localhost" or Address(name.removeprefix("[").removesuffix("]"), 0).is_loopback

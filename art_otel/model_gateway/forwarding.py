@@ -23,8 +23,7 @@ from art_otel.exchange.exchange import FIRST_REFUSAL
 from art_otel.model_gateway.addresses import baggage_of
 from art_otel.model_gateway.rollouts import GatewayRollout, Rollouts
 from art_otel.model_gateway.upstreams import Connections, UpstreamError
-from art_otel.receiver.ingest import RUNNING, encode_lines, encode_request
-from art_otel.receiver.metrics import ReceiverMetrics
+from art_otel.receiver.ingest import RUNNING, ReceiverMetrics, encode_lines, encode_request
 from art_otel.spans import LogRecord, Span
 
 logger = logging.getLogger(__name__)

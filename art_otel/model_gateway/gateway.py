@@ -10,6 +10,7 @@ nowhere else. The gateway's own paths are /healthz, /metrics, /rollout/ID/end, /
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,7 +20,6 @@ from uuid import uuid4
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from art_otel.conventions import values
 from art_otel.data.model_names import ANOTHER_MODEL, is_among
 from art_otel.errors import UsageError
 from art_otel.exchange.api_dialects import API_DIALECTS, CHAT, dialect_of
@@ -231,7 +231,7 @@ class Gateway:
         asked = None if dialect is None else Exchange(dialect, target.plain, body, now_ns())
         address = read_address(target, headers, None if asked is None else asked.settings)
         if asked is not None and self._models is not None and address.untrained is None:
-            is_policys = is_among(self._models, values.text(asked.settings.get("model")))
+            is_policys = is_among(self._models, asked.model)
             address = address if is_policys else address._replace(untrained=ANOTHER_MODEL)
         if self._worker is not None:
             # A call that names nothing continues a conversation, which one worker knows.
@@ -362,10 +362,12 @@ class Gateway:
             return call.own_answer
         if exchange is None or self.options.tokens == "off":
             return await self._send(call)
-        if self._exact is not None and API_DIALECTS[exchange.dialect].is_rendered:
+        abilities = self._abilities[upstream.url]
+        may_be_exact = self._exact is not None and time.monotonic() >= abilities.lacks_ids_until
+        if self._exact is not None and may_be_exact and API_DIALECTS[exchange.dialect].is_rendered:
             is_exact = None
             with suppress(UpstreamError):  # the request itself will say it
-                is_exact = await self._abilities[upstream.url].samples_from_ids(call.headers)
+                is_exact = await abilities.samples_from_ids(call.headers)
             if is_exact:
                 exact = await self._exact.ask(exchange, upstream, call.headers, call.address)
                 if exact is not None:
@@ -412,9 +414,11 @@ class Gateway:
             is_changed = translation is not None or exchange.added.is_hidden
             await _send_start(answered, send, content_type=stream_type, is_changed=is_changed)
         async for piece in answered.pieces():
-            passed = piece
-            with _READING:
+            try:
                 passed = exchange.take(piece)
+            except Exception as error:  # noqa: BLE001 # a fault of ours: the agent gets the answer as it came
+                _READING.note(error)
+                passed = piece
             if not is_stream and exchange.is_cut and not call.has_begun:
                 if translation is not None:
                     raise UpstreamError("the answer is too long to be translated")
@@ -473,14 +477,16 @@ class Gateway:
         if call.translation is not None and call.translation.failure is not None and exchange.failure is None:
             exchange.failure = CallFailure("TranslationError", call.translation.failure)  # the agent got no answer
         of_rollout = [] if rollout is None else self._rollouts.end_call(rollout)
-        is_written = False
-        with _RECORDING:
+        try:
             if call.end_in_app is not None:
                 call.end_in_app()
                 is_written = True
             else:
                 span = call_span(exchange, call.address, call.upstream.url, self._resource)
                 is_written = self._write([*of_rollout, span], is_last=True)
+        except Exception as error:  # noqa: BLE001 # a fault of ours: the agent gets its answer
+            _RECORDING.note(error)
+            is_written = False
         self._recorder.metrics.add(f"art_otel_gateway_{'calls' if is_written else 'unrecorded_calls'}_total")
         if exchange.sampled is not None:
             self._recorder.metrics.add(
@@ -545,9 +551,11 @@ class Gateway:
 
 def _rest(exchange: Exchange) -> bytes:
     """What the agent has not got of an answer; as it came where it cannot be read."""
-    with _READING:
+    try:
         return exchange.rest()
-    return exchange.refusal()
+    except Exception as error:  # noqa: BLE001 # a fault of ours
+        _READING.note(error)
+        return exchange.refusal()
 
 
 async def _send_start(

@@ -16,13 +16,13 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.conventions import values
+from art_otel.conventions.exchanges import whole_attributes
 from art_otel.conventions.values import json_object
 from art_otel.exchange.answer_shapes import AnswerFields
 from art_otel.exchange.api_dialects import API_DIALECTS, CHAT
 from art_otel.exchange.assembly import WireDialect
-from art_otel.exchange.attributes import answered_attributes
 from art_otel.exchange.chat_request import entries_of, mapping_of
-from art_otel.exchange.exchange import Exchange
+from art_otel.exchange.exchange import Exchange, response_body
 from art_otel.exchange.token_requests import TokenRequests
 from art_otel.model_gateway.id_server import OK, IdServer, read
 from art_otel.model_gateway.server_abilities import COMPLETION_IDS, ServerAbilities
@@ -118,7 +118,7 @@ async def grade(
             dialects=dialects,
             whole_ids=None if whole is None else _ids_of(whole),
             streamed_ids=None if streamed is None else _ids_of(streamed),
-            has_prompt_ids=None if whole is None else names.PROMPT_TOKENS in answered_attributes(whole),
+            has_prompt_ids=None if whole is None else names.PROMPT_TOKENS in whole_attributes(response_body(whole)),
             logprobs=await _logprobs(server, model) if samples else None,
             samples_from_ids=bool(await abilities.samples_from_ids(headers)),
         )
@@ -156,7 +156,7 @@ async def _sample(server: IdServer, request: AnswerFields) -> Exchange | None:
 
 def _ids_of(exchange: Exchange) -> IdsOf:
     """Whether there are as many ids as the server counts tokens."""
-    ids = values.text(answered_attributes(exchange).get(COMPLETION_IDS))
+    ids = values.text(whole_attributes(response_body(exchange)).get(COMPLETION_IDS))
     if ids is None:
         return "none"
     counted = mapping_of((exchange.answer or {}).get("usage")).get("completion_tokens")

@@ -22,8 +22,8 @@ from opentelemetry.util.types import Attributes
 
 from art_otel import attributes as names
 from art_otel.conventions import ERROR_TYPE
-from art_otel.exchange.attributes import answered_attributes
-from art_otel.exchange.exchange import Exchange
+from art_otel.conventions.exchanges import whole_attributes
+from art_otel.exchange.exchange import Exchange, response_body
 from art_otel.http import Address
 from art_otel.model_gateway.addresses import PREFIX, UNTRAINED_PREFIX, RequestAddress
 from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions
@@ -136,7 +136,7 @@ def _start(name: str, context: Context, attributes: Attributes, start_ns: int) -
 
 def _end(span: Span, exchange: Exchange) -> None:
     """End the span of a call, with what was answered."""
-    span.set_attributes(answered_attributes(exchange))
+    span.set_attributes(whole_attributes(response_body(exchange)))
     failure = exchange.why_failed()
     if failure is not None:
         span.set_attribute(ERROR_TYPE, failure.type)

@@ -20,8 +20,7 @@ from art_otel.model_gateway.addresses import RequestAddress, RequestTarget
 from art_otel.model_gateway.own_answers import OwnAnswer
 from art_otel.model_gateway.rollouts import GatewayRollout
 from art_otel.model_gateway.upstreams import RawHeaders, Upstream
-from art_otel.receiver.ingest import Ingest
-from art_otel.receiver.metrics import ReceiverMetrics
+from art_otel.receiver.ingest import Ingest, ReceiverMetrics
 
 
 @dataclass(kw_only=True, slots=True)

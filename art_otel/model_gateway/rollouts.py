@@ -26,9 +26,15 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.attributes import REWARD_NAME
-from art_otel.conventions import ART_OTEL, ERROR_TYPE, EVALUATION, INSTANCE, evaluation_attributes, values
-from art_otel.exchange.attributes import asked_attributes, call_identity, request_body, response_body
-from art_otel.exchange.exchange import CallFailure, Exchange
+from art_otel.conventions import ART_OTEL, ERROR_TYPE, EVALUATION, INSTANCE, evaluation_attributes
+from art_otel.conventions.exchanges import whole_attributes
+from art_otel.exchange.exchange import (
+    CallFailure,
+    Exchange,
+    call_identity,
+    request_body,
+    response_body,
+)
 from art_otel.forks import after_fork
 from art_otel.live.endings import RolloutCounts, is_quiet
 from art_otel.model_gateway.addresses import Parent, RequestAddress
@@ -382,13 +388,13 @@ def call_span(exchange: Exchange, address: RequestAddress, server: str, resource
 def begun_call(exchange: Exchange, address: RequestAddress, server: str) -> tuple[str, dict[str, Value]]:
     """The name of the span of a call in an app, and what it says as soon as the call begins."""
     name, begun = _begun(exchange, address, server)
-    return name, {**asked_attributes(exchange), **begun}
+    return name, {**whole_attributes(request_body(exchange)), **begun}
 
 
 def _begun(exchange: Exchange, address: RequestAddress, server: str) -> tuple[str, dict[str, Value]]:
     """The name of a call's span, and what is said of it beside its bodies."""
-    model, translation = values.text(exchange.settings.get("model")), exchange.translation
-    name, identity = call_identity(exchange.dialect, exchange.path, model, server)
+    translation = exchange.translation
+    name, identity = call_identity(exchange.dialect, exchange.path, exchange.model, server)
     attributes = dict(identity)
     if translation is not None:
         attributes[names.TRANSLATED_FROM] = translation.dialect

@@ -86,6 +86,8 @@ class ServerAbilities:
         self._waiting: Counter[str] = Counter()
         self._is_said = False
         self._has_ids_in_logprobs: set[str] = set()
+        self.lacks_ids_until = _NOT_AT_ALL
+        """Until when it need not be asked whether it samples from ids, because it said that it does not."""
 
     async def has(self, path: str, headers: RawHeaders = ()) -> bool | None:
         """Whether it has a path."""
@@ -101,9 +103,6 @@ class ServerAbilities:
 
     async def samples_from_ids(self, headers: RawHeaders = ()) -> bool | None:
         """Whether exact tokens can be had of it."""
-        answer, until = self._known.get(GENERATE, (None, _NOT_AT_ALL))
-        if time.monotonic() < until:  # as of nearly every request
-            return answer
 
         async def ask() -> _Said:
             answered = await self._server(headers).send(GENERATE, {})
@@ -118,6 +117,7 @@ class ServerAbilities:
                 logger.warning(
                     "art-otel: %s cannot sample from token ids, so calls pass through (%d)", shown, answered.status
                 )
+            self.lacks_ids_until = time.monotonic() + _MINUTES
             return _Said(answer=False, seconds=_MINUTES)
 
         return await self._once(GENERATE, ask)

@@ -33,8 +33,7 @@ from art_otel.model_gateway.gateway import Gateway, GatewayOptions
 from art_otel.model_gateway.handover import Inbox, hand_over
 from art_otel.model_gateway.own_answers import error_response
 from art_otel.model_gateway.rollouts import GatewayRollout
-from art_otel.receiver.ingest import Ingest
-from art_otel.receiver.metrics import ReceiverMetrics
+from art_otel.receiver.ingest import Ingest, ReceiverMetrics
 from art_otel.receiver.receiver import guard
 from art_otel.spool import SpoolWriter
 

@@ -31,7 +31,7 @@ from art_otel import attributes as names
 from art_otel.conventions import ERROR_TYPE
 from art_otel.errors import UsageError
 from art_otel.exchange.api_dialects import API_DIALECTS
-from art_otel.exchange.attributes import identity_attributes
+from art_otel.exchange.exchange import call_identity
 from art_otel.http import listen_at
 from art_otel.model_gateway.gateway import GatewayOptions
 from art_otel.model_gateway.handover import Inbox, open_inbox
@@ -59,7 +59,7 @@ _PAUSE: Final = 1.0
 """Seconds before a worker that died at once is begun again."""
 
 _DIED: Final = "GatewayWorkerDied"
-_CALL: Final = identity_attributes("chat", API_DIALECTS["chat"].path, None, "")
+_CALL: Final = call_identity("chat", API_DIALECTS["chat"].path, None, "")[1]
 """What the span of a lost call says of what was asked: nobody knows more."""
 
 

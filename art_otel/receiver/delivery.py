@@ -27,7 +27,7 @@ from art_otel.http import Bodies
 from art_otel.live.delivery import Acknowledgment, DeliveredTrajectory, Key, Question
 from art_otel.receiver.finished import FinishedRollouts
 from art_otel.receiver.index import Finished, SpooledRolloutIndex
-from art_otel.receiver.metrics import ReceiverMetrics
+from art_otel.receiver.ingest import ReceiverMetrics
 from art_otel.receiver.protocol import (
     Lease,
     ReceiverSelection,

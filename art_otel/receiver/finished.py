@@ -8,20 +8,18 @@ the files of the spool in which something was open.
 import logging
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from art_otel.attributes import GATEWAY_SCOPE
 from art_otel.live import ArrivingRollouts, EndedRollout, GivenSpans, Together, read_records
 from art_otel.live.delivery import Key
 from art_otel.receiver.assembler import Assembler, EncodedTrajectory
 from art_otel.receiver.index import Finished, SpooledRolloutIndex
-from art_otel.receiver.metrics import ReceiverMetrics
+from art_otel.receiver.ingest import ReceiverMetrics
 from art_otel.sources import Record
-from art_otel.spans import Span
 from art_otel.spool import NewLines, SpooledLine, lines_of, remove_file, spool_files
 
 logger = logging.getLogger(__name__)
@@ -31,9 +29,6 @@ _LOOK_EVERY: Final = 0.25
 _FOLLOW_EVERY: Final = 0.05
 _AT_ONCE: Final = 8
 """Rollouts that are built before consumers hear of them: more would wait for each other."""
-_MAX_UNSEEN: Final = 64
-_SHORT_LINE: Final = 64 << 10
-"""How many lines, below how many bytes each, wait until somebody looks at them."""
 _KEPT_BYTES: Final = 32 << 20
 """Trajectories that are kept in memory for the consumers that wait for them."""
 _MEMORY_SECONDS: Final = 60.0
@@ -82,7 +77,6 @@ class FinishedRollouts:
         self._earlier = [path for path in spool_files(spool) if not index.has_read(path)]
         self._read: dict[str, None] = {}
         """Files of which something was read, and not all is known to be given."""
-        self._unseen: deque[tuple[Sequence[Record], SpooledLine]] = deque()
         self._current: list[object] = [None, None]
         """The file that is replayed, and the one that is written to: there is more of them to come."""
         self._swept_at = time.monotonic() - _SWEEP_EVERY
@@ -111,40 +105,25 @@ class FinishedRollouts:
 
     def keep_open(self, rollout_ids: Iterable[str]) -> None:
         """Let no grace end rollouts that are known to run."""
-        self._see()
         now = time.monotonic()
         with self._lock:
             for rollout_id in rollout_ids:
                 self._arriving.keep_open(rollout_id, now)
 
     def add(self, lines: Sequence[tuple[Sequence[Record], SpooledLine]]) -> None:
-        """Add records that were written now, each with the spooled line that holds it.
-
-        A gateway's call ends no rollout, and its agent waits for what comes behind this: it may be looked at later.
-        """
+        """Add records that were written now, each with the spooled line that holds it."""
         self._current[1] = lines[-1][1].file
-        self._unseen += lines
-        may_wait = len(self._unseen) < _MAX_UNSEEN and all(
-            line.size < _SHORT_LINE and isinstance(record, Span) and record.scope.name == GATEWAY_SCOPE
-            for records, line in lines
-            for record in records
-        )
-        if not may_wait:
-            self._see()
+        self._look_at(lines)
 
-    def _see(self) -> None:
-        """Look at what was added."""
+    def _look_at(self, lines: Iterable[tuple[Sequence[Record], SpooledLine]]) -> None:
         with self._lock:
-            while self._unseen:
-                self._look_at(*self._unseen.popleft(), time.monotonic())
+            for records, line in lines:
+                self._arriving.add(records, line, time.monotonic())
+                self.read_bytes += line.size
+                self._read[str(line.file)] = None
             has_news = self._arriving.has_ended
         if has_news:  # a grace ends without news
             self._news.set()
-
-    def _look_at(self, records: Sequence[Record], line: SpooledLine, now: float) -> None:
-        self._arriving.add(records, line, now)
-        self.read_bytes += line.size
-        self._read[str(line.file)] = None
 
     def kept(self, finished: Finished) -> bytes | None:
         """Return the trajectory of a rollout as `encode_trajectory` gives it, if it is at hand."""
@@ -162,7 +141,6 @@ class FinishedRollouts:
         for thread in self._threads:
             thread.join()
         self._assembler.close()
-        self._see()
         self._current[1] = None
         with suppress(OSError):  # then the next receiver reads these files once more
             self._note_read()
@@ -173,8 +151,7 @@ class FinishedRollouts:
             self._current[0] = path
             try:
                 for text, line in lines_of(path):
-                    self._unseen.append((self._records(text, line), line))
-                    self._see()
+                    self._look_at([(self._records(text, line), line)])
                     while self.open > _MAX_OPEN and not self._closing:
                         time.sleep(_LOOK_EVERY)
                     if self._closing:
@@ -194,8 +171,7 @@ class FinishedRollouts:
             is_last = self._closing
             try:
                 for text, line in lines.take():
-                    self._unseen.append((self._records(text, line), line))
-                    self._see()
+                    self._look_at([(self._records(text, line), line)])
             except OSError as error:
                 logger.warning("art-otel: %s cannot be read: %s", folder, error)
                 time.sleep(_LOOK_EVERY)
@@ -219,7 +195,6 @@ class FinishedRollouts:
             self._news.wait(_LOOK_EVERY)
             self._news.clear()
             try:
-                self._see()
                 while not self._closing and self._give():
                     pass
                 self._sweep()
@@ -288,7 +263,6 @@ class FinishedRollouts:
 
     def _note_read(self) -> None:
         written_by_others = self._written_by_others()
-        self._see()  # what waits may stand in a file that is not written to any more
         with self._lock:
             in_use = {
                 *map(str, self._current),

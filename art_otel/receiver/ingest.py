@@ -5,7 +5,11 @@ cannot be written is refused. Exports wait in no more memory than the budget of 
 stored (with `partial_success` where spans were set aside), 400 no OTLP, 401 no token, 403 a web page, 408 too slow,
 413 too large, 415 a type that is no OTLP, 429 and 503 to be sent again, 431 too many headers.
 
-Source of the protocol: https://opentelemetry.io/docs/specs/otlp/#otlphttp
+Every refused request, and every record that was set aside, is counted under its reason (`ReceiverMetrics`). The log has
+the first of each kind, the tenth, the hundredth.
+
+Sources: https://opentelemetry.io/docs/specs/otlp/#otlphttp,
+https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
 import asyncio
@@ -15,7 +19,8 @@ import json
 import logging
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeAlias, cast
 
@@ -27,6 +32,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from art_otel.attributes import GATEWAY_SCOPE
 from art_otel.conventions.content_names import CONTENT_NAMES
 from art_otel.http import Bodies
 from art_otel.receiver.export import (
@@ -38,11 +44,10 @@ from art_otel.receiver.export import (
     WrittenRecords,
     read_export,
 )
-from art_otel.receiver.metrics import ReceiverMetrics
 from art_otel.scrubbing import RecordScrubber, SecretRules
+from art_otel.scrubbing.scrubber import scrub_records, scrub_span
 from art_otel.sources import Record
 from art_otel.spans import Event, JsonObject, Link, LogRecord, Resource, Scope, Span, Value
-from art_otel.spans.scrub import scrub_records, scrub_span
 from art_otel.spool import SpooledLine, SpoolWriter
 
 logger = logging.getLogger(__name__)
@@ -55,6 +60,10 @@ WhenWritten: TypeAlias = Callable[[Sequence[tuple[Sequence[Record], SpooledLine]
 _MAX_TOGETHER: Final = 64
 """Exports that share one flush to the disk."""
 
+_MAX_UNTOLD: Final = 64
+_SHORT_LINE: Final = 64 << 10
+"""How many lines of calls that have ended, each below so many bytes, nobody is told of at once."""
+
 
 class IngestOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`max_bytes` of one export, decompressed. `fsync` acknowledges only what the disk itself has."""
@@ -65,16 +74,21 @@ class IngestOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ingest:
-    """Writes exports to a spool, in a thread of its own. `when_written` is told of each that was."""
+    """Writes exports to a spool, in a thread of its own. `when_written` is told of each that was.
+
+    Of calls that this program wrote itself it is told with what comes next, or by `tell`: they end no rollout, and
+    their agents wait.
+    """
 
     def __init__(
-        self, spool: SpoolWriter, options: IngestOptions, metrics: ReceiverMetrics, when_written: WhenWritten | None
+        self, spool: SpoolWriter, options: IngestOptions, metrics: "ReceiverMetrics", when_written: WhenWritten | None
     ) -> None:
         self._spool = spool
         self._options = options
         self._metrics = metrics
         self._when_written = when_written
-        self._lock = threading.Lock()
+        self._untold: list[tuple[Sequence[Record], SpooledLine]] = []
+        self._lock = threading.RLock()
         self._scrubber = RecordScrubber.of(options.secrets, CONTENT_NAMES)
         self._own_lines = SpanLines()
         self._commits = GroupCommit(spool.sync) if options.fsync else None
@@ -98,7 +112,8 @@ class Ingest:
         """
         scrubber = self._scrubber
         self._spool_lines(
-            [self._own_lines.line(span if scrubber is None else scrub_span(span, scrubber)) for span in spans]
+            [self._own_lines.line(span if scrubber is None else scrub_span(span, scrubber)) for span in spans],
+            may_wait={span.scope.name for span in spans} == {GATEWAY_SCOPE},
         )
         self._metrics.stored(spans=len(spans), log_records=0, rejected={})
 
@@ -111,9 +126,10 @@ class Ingest:
         return records if self._scrubber is None else scrub_records(records, self._scrubber)
 
     def close(self) -> None:
-        """Write what waits, and end."""
+        """Write what waits, tell of it, and end."""
         self._waiting.put(None)
         self._thread.join()
+        self.tell()
         if self._commits is not None:
             self._commits.close()
             self._spool.sync()
@@ -158,14 +174,23 @@ class Ingest:
             self._spool_lines(lines)
         return received.counts()
 
-    def _spool_lines(self, lines: "Sequence[OtlpLine]") -> None:
+    def tell(self) -> None:
+        """Tell of what was written."""
+        with self._lock:
+            untold, self._untold = self._untold, []
+            if untold and self._when_written is not None:
+                self._when_written(untold)
+
+    def _spool_lines(self, lines: "Sequence[OtlpLine]", *, may_wait: bool = False) -> None:
         with self._lock:  # who is told, is told in the order of the spool
             written = self._spool.write(b"".join([line.text for line in lines]))
             if written is None:
                 raise _unwritable()
             if self._when_written is not None:
                 spooled_lines = [written] if len(lines) == 1 else written.cut([len(line.text) for line in lines])
-                self._when_written([(line.records, each) for line, each in zip(lines, spooled_lines, strict=True)])
+                self._untold += zip([line.records for line in lines], spooled_lines, strict=True)
+                if not may_wait or written.size >= _SHORT_LINE or len(self._untold) >= _MAX_UNTOLD:
+                    self.tell()
 
 
 UNWRITABLE: Final = "the spool cannot be written: the disk may be full"
@@ -183,7 +208,7 @@ RUNNING: Final = "/running"
 """Behind the path of traces: what has begun and not ended, which no exporter sends and only gateways of ours do."""
 
 
-def otlp_routes(ingest: Ingest, bodies: Bodies, metrics: ReceiverMetrics) -> list[Route]:
+def otlp_routes(ingest: Ingest, bodies: Bodies, metrics: "ReceiverMetrics") -> list[Route]:
     """`POST /v1/traces`, `POST /v1/traces/running` and `POST /v1/logs`."""
 
     def route(signal: Signal) -> Callable[[Request], Awaitable[Response]]:
@@ -442,3 +467,95 @@ def _value(value: Value) -> JsonObject:
     if isinstance(value, Mapping):
         return {"kvlistValue": {"values": _pairs(cast("Mapping[str, Value]", value))}}
     return {"arrayValue": {"values": [_value(entry) for entry in value]}}
+
+
+_HELP: Final = {
+    "art_otel_received_requests_total": ("counter", "Received exports, by outcome."),
+    "art_otel_stored_spans_total": ("counter", "Spans written to the spool."),
+    "art_otel_stored_log_records_total": ("counter", "Log records written to the spool."),
+    "art_otel_rejected_records_total": ("counter", "Records of stored exports that were quarantined, by reason."),
+    "art_otel_spool_bytes_total": ("counter", "Bytes written to the spool."),
+    "art_otel_finished_rollouts_total": ("counter", "Trajectories of finished rollouts, including revisions."),
+    "art_otel_refused_questions_total": ("counter", "Requests of consumers that were refused, by status."),
+    "art_otel_unmatched_rewards_total": ("counter", "Rewards for rollouts that have no other span yet."),
+    "art_otel_handed_out_total": ("counter", "Trajectories delivered to consumers."),
+    "art_otel_acknowledged_total": ("counter", "Trajectories that consumers acknowledged."),
+    "art_otel_gateway_calls_total": ("counter", "Agents' calls that the gateway wrote to the spool."),
+    "art_otel_gateway_unrecorded_calls_total": ("counter", "Agents' calls that could not be written."),
+    "art_otel_gateway_upstream_errors_total": (
+        "counter",
+        "Requests for which the model server could not be reached or broke off.",
+    ),
+    "art_otel_gateway_forwarded_spans_total": ("counter", "Spans that the collector of `--otlp` accepted."),
+    "art_otel_gateway_unforwarded_spans_total": (
+        "counter",
+        "Spans that the collector did not accept; the spool has them.",
+    ),
+    "art_otel_gateway_prompts_total": ("counter", "Calls with exact tokens, by how their prompt was made."),
+    "art_otel_open_rollouts": ("gauge", "Rollouts or traces with spans that were not delivered yet."),
+    "art_otel_lag_bytes": ("gauge", "Bytes of the spool that were not searched for finished rollouts yet."),
+}
+
+
+class ReceiverMetrics:
+    """Counters that any thread may add to."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._others: dict[str, Counter[tuple[str, str]]] = {}
+        """What other processes counted, by their names."""
+
+    def add(self, name: str, count: int = 1, labels: str = "") -> None:
+        """Add to a counter; `labels` as Prometheus writes them."""
+        with self._lock:
+            self._counts[name, labels] += count
+
+    def stored(self, *, spans: int, log_records: int, rejected: Mapping[str, int]) -> None:
+        """Count an export that was written; `rejected` is how many of its records were set aside, by reason."""
+        with self._lock:
+            self._counts["art_otel_received_requests_total", '{status="200"}'] += 1
+            self._counts["art_otel_stored_spans_total", ""] += spans
+            self._counts["art_otel_stored_log_records_total", ""] += log_records
+        for reason, count in rejected.items():
+            self.add("art_otel_rejected_records_total", count, f'{{reason="{reason}"}}')
+
+    def refused(self, status: int, why: str, *, path: str = "/v1/traces") -> None:
+        """Count a request that was not taken; an export, unless the path is one of consumers."""
+        is_question = path.startswith("/v1/rollouts")
+        name = "art_otel_refused_questions_total" if is_question else "art_otel_received_requests_total"
+        labels = f'{{status="{status}"}}'
+        self.add(name, labels=labels)
+        count = self._counts[name, labels]
+        if count == 10 ** (len(str(count)) - 1):
+            what = "a question of a consumer" if is_question else "an export"
+            logger.warning("art-otel: %s is refused with %d (%d so far): %s", what, status, count, why)
+
+    def counts(self) -> list[tuple[str, str, int]]:
+        """All of them, with their labels, for `take`."""
+        with self._lock:
+            return [(name, labels, count) for (name, labels), count in self._counts.items()]
+
+    def take(self, other: str, counts: Iterable[tuple[str, str, int]]) -> None:
+        """What another process has counted by now counts here, too."""
+        with self._lock:
+            self._others[other] = Counter({(name, labels): count for name, labels, count in counts})
+
+    def of_others(self, name: str) -> int:
+        """A count of the other processes."""
+        with self._lock:
+            return sum(counts[name, ""] for counts in self._others.values())
+
+    def text(self, gauges: Mapping[str, int]) -> str:
+        """All of them as text."""
+        with self._lock:
+            counts = sum(self._others.values(), Counter(self._counts))
+        counts.update({(name, ""): value for name, value in gauges.items()})
+        return "".join(_lines(counts))
+
+
+def _lines(counts: Mapping[tuple[str, str], int]) -> Iterator[str]:
+    for name, (kind, explanation) in _HELP.items():
+        yield f"# HELP {name} {explanation}\n# TYPE {name} {kind}\n"
+        of_name = sorted((labels, value) for (other, labels), value in counts.items() if other == name)
+        yield from (f"{name}{labels} {value}\n" for labels, value in of_name or [("", 0)])

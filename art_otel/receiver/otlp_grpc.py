@@ -21,8 +21,7 @@ from starlette.exceptions import HTTPException
 from art_otel.errors import UsageError
 from art_otel.http import Address, Bodies, Tls
 from art_otel.receiver.export import Export, ExportRefusedError, Signal
-from art_otel.receiver.ingest import Ingest, encode_response
-from art_otel.receiver.metrics import ReceiverMetrics
+from art_otel.receiver.ingest import Ingest, ReceiverMetrics, encode_response
 
 # grpcio ships no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownArgumentType=false

@@ -44,8 +44,7 @@ from art_otel.receiver.client import ReceivedRollouts
 from art_otel.receiver.delivery import Delivery, LocalSession, RolloutRoutes
 from art_otel.receiver.finished import FinishedRollouts
 from art_otel.receiver.index import SpooledRolloutIndex
-from art_otel.receiver.ingest import Ingest, IngestOptions, otlp_routes
-from art_otel.receiver.metrics import ReceiverMetrics
+from art_otel.receiver.ingest import Ingest, IngestOptions, ReceiverMetrics, otlp_routes
 from art_otel.receiver.protocol import ReceiverSelection, SelectionOptions
 from art_otel.spool import SpoolWriter
 
@@ -196,6 +195,7 @@ class Receiver:
 
     def keep_open(self, rollout_ids: Sequence[str]) -> None:
         """Let no grace end rollouts that are known to run."""
+        self.ingest.tell()
         self.finished.keep_open(rollout_ids)
 
     def session(self, consumer: str) -> LocalSession:

@@ -11,21 +11,24 @@ stands there too and the tokens that spell it are gone: such a completion must n
 nobody could read are gone as well.
 
 A live span, a received record and the log of an agent come as the same parts; what their names mean is a
-ContentNames, because nothing here knows attributes that are not ours.
+ContentNames, because nothing here knows attributes that are not ours. `scrub_span` and `scrub_records` are for records
+of any source that are no live spans: those without secrets are the very same ones; ids, times and order stay.
 """
 
 import json
 import logging
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
-from art_otel.attributes import SCRUBBED, SCRUBBED_CONTENT
+import msgspec
+
+from art_otel.attributes import REQUEST_BODY, SCRUBBED, SCRUBBED_CONTENT
 from art_otel.scrubbing import Mode, SecretMatch, SecretRules
 from art_otel.scrubbing.patterns import (
     CONTENT_PATTERNS,
@@ -36,6 +39,7 @@ from art_otel.scrubbing.patterns import (
     own_pattern,
     secret_name,
 )
+from art_otel.spans.span import LogRecord, Resource, Scope, Span
 
 logger = logging.getLogger(__name__)
 
@@ -282,8 +286,9 @@ class ContentNames(Protocol):
         """Whether the secrets in an attribute are in what was said to a model or by it."""
         ...
 
-    def may_spell_prompt(self, text: str) -> bool:
-        """Whether a name or a text may hold token ids of a prompt."""
+    @property
+    def prompt_ids(self) -> re.Pattern[str]:
+        """What is found in each name and text that holds token ids of a prompt."""
         ...
 
     def without_tokens(self, attributes: AnyAttributes, *, in_content: bool) -> AnyAttributes:
@@ -307,6 +312,7 @@ class RecordScrubber:
     def __init__(self, scrubber: Scrubber, names: ContentNames) -> None:
         self.scrubber = scrubber
         self._names = names
+        self._prompt_ids = names.prompt_ids
         self._reading = lru_cache(maxsize=4096)(self._judge_name)
         self._clean: set[tuple[str, str]] = set()
 
@@ -334,8 +340,9 @@ class RecordScrubber:
         if named and may_name_secrets("\n".join(named)):
             return False
         texts = [text for _, text in unread]
-        spelling = set(filter(self._names.may_spell_prompt, texts))
-        if spelling and self._names.without_tokens(parts[0].attributes, in_content=False) is not parts[0].attributes:
+        spelling, own = set(filter(self._prompt_ids.search, texts)), parts[0].attributes
+        # The body of a request has the prompt, which is read with it.
+        if spelling and REQUEST_BODY not in own and self._names.without_tokens(own, in_content=False) is not own:
             return False
         if self.scrubber.may_hold_secret(texts):
             return False
@@ -371,7 +378,7 @@ class RecordScrubber:
 
     def _judge_name(self, name: str) -> NameReading | Literal["closer"]:
         """How the quick look reads an attribute of this name; `closer`: not at all, for it cannot tell."""
-        if name == SCRUBBED_CONTENT or self._names.may_spell_prompt(name) or self.scrubber.holds_secret(name):
+        if name == SCRUBBED_CONTENT or self._prompt_ids.search(name) or self.scrubber.holds_secret(name):
             return "closer"
         reading = self._names.reading(name)
         return "closer" if reading != "not" and secret_name(name) is not None else reading
@@ -433,3 +440,72 @@ def _is_flat(value: object) -> bool:
     return isinstance(value, str) or (
         isinstance(value, (list, tuple)) and all(isinstance(entry, str) for entry in cast(list[object], value))
     )
+
+
+_BODY: Final = "art.body"
+"""The name under which a body is read: what it says was said, so no name in it makes it a secret."""
+
+
+def scrub_records(records: Iterable[Span | LogRecord], scrubber: RecordScrubber) -> Iterator[Span | LogRecord]:
+    """Give the records without secrets."""
+    shared: dict[tuple[int, Scope], tuple[Resource, Scope]] = {}  # the spans of a request share a few
+    for record in records:
+        if isinstance(record, LogRecord):
+            yield _scrub_log_record(record, scrubber)
+            continue
+        key = (id(record.resource), record.scope)
+        if key not in shared:
+            shared[key] = (_scrub_resource(record.resource, scrubber), _scrub_scope(record.scope, scrubber))
+        resource, scope = shared[key]
+        if resource is not record.resource or scope is not record.scope:
+            record = msgspec.structs.replace(record, resource=resource, scope=scope)  # noqa: PLW2901 # the same span
+        yield scrub_span(record, scrubber)
+
+
+def scrub_span(span: Span, scrubber: RecordScrubber) -> Span:
+    """Give a span without secrets, but for what it shares with others: its resource and its scope."""
+    parts = [
+        ScrubbedPart(span.name, span.attributes),
+        ScrubbedPart(span.status_message, {}),
+        *(ScrubbedPart(event.name, event.attributes, is_event=True) for event in span.events),
+        *(ScrubbedPart("", link.attributes) for link in span.links),
+    ]
+    scrubbed = scrubber.scrub(parts)
+    if scrubbed is None:
+        return span
+    own, message, *rest = scrubbed
+    events, links = rest[: len(span.events)], rest[len(span.events) :]
+    return msgspec.structs.replace(
+        span,
+        name=own.text,
+        attributes=own.attributes,
+        status_message=message.text,
+        events=tuple(
+            msgspec.structs.replace(event, name=part.text, attributes=part.attributes)
+            for event, part in zip(span.events, events, strict=True)
+        ),
+        links=tuple(
+            msgspec.structs.replace(link, attributes=part.attributes)
+            for link, part in zip(span.links, links, strict=True)
+        ),
+    )
+
+
+def _scrub_resource(resource: Resource, scrubber: RecordScrubber) -> Resource:
+    scrubbed = scrubber.scrub([ScrubbedPart("", resource.attributes)])
+    return resource if scrubbed is None else Resource(attributes=dict(scrubbed[0].attributes))
+
+
+def _scrub_scope(scope: Scope, scrubber: RecordScrubber) -> Scope:
+    scrubbed = scrubber.scrub([ScrubbedPart(scope.name, {}), ScrubbedPart(scope.version, {})])
+    return scope if scrubbed is None else Scope(name=scrubbed[0].text, version=scrubbed[1].text)
+
+
+def _scrub_log_record(log: LogRecord, scrubber: RecordScrubber) -> LogRecord:
+    """Scrub a log record. Its body is content of the call it belongs to, which the mark keeps from being trained."""
+    scrubbed = scrubber.scrub([ScrubbedPart(log.event_name, log.attributes), ScrubbedPart("", {_BODY: log.body})])
+    if scrubbed is None:
+        return log
+    own, body = scrubbed
+    attributes = {**own.attributes, SCRUBBED_CONTENT: True}
+    return msgspec.structs.replace(log, event_name=own.text, body=body.attributes[_BODY], attributes=attributes)

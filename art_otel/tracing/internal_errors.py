@@ -36,14 +36,20 @@ class InternalErrorHandler:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         """Keep an exception of the block to ourselves."""
-        if not isinstance(error, Exception) or is_of_signal(error):
+        if not isinstance(error, Exception):
             return False
+        self.note(error)
+        return True
+
+    def note(self, error: Exception) -> None:
+        """Count and log a fault, for code that runs too often for a block. Raises what is the app's."""
+        if is_of_signal(error):
+            raise error
         self.faults += 1  # about: of faults of several threads at once one may not count
         if self.faults & (self.faults - 1) == 0:
             logger.warning(
                 "art-otel: %s (fault %d of this kind; please report it)", self._problem, self.faults, exc_info=error
             )
-        return True
 
 
 def is_of_signal(error: BaseException) -> bool:

@@ -22,7 +22,7 @@ from art_otel.scrubbing import Scrubber
 from art_otel.spool import SpoolWriter
 from art_otel.tracing.openai import install, uninstall
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
-from art_otel.tracing.sdk.scrub_spans import SpanScrubber
+from art_otel.tracing.sdk.span_lines import SpanScrubber
 
 WARM = 5
 """Rounds before the first that counts."""

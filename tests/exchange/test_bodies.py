@@ -11,13 +11,12 @@ from art_otel.conventions.content_names import CONTENT_NAMES
 from art_otel.conventions.exchanges import BODIES, whole
 from art_otel.exchange import api_dialects
 from art_otel.exchange import exchange as exchanges
-from art_otel.exchange.attributes import body_attributes
-from art_otel.exchange.exchange import Exchange
+from art_otel.exchange.exchange import Exchange, body_attributes
 from art_otel.model_gateway.addresses import RequestAddress
 from art_otel.model_gateway.rollouts import call_span, gateway_resource
 from art_otel.scrubbing import RecordScrubber, Scrubber
+from art_otel.scrubbing.scrubber import scrub_span
 from art_otel.spans import Span
-from art_otel.spans.scrub import scrub_span
 from art_otel.trajectories import SpanGroup, build_trajectories
 from tests.scrubbing.secrets import SECRETS
 

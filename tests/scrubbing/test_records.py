@@ -4,10 +4,10 @@ import pytest
 
 from art_otel.conventions.content_names import CONTENT_NAMES
 from art_otel.scrubbing import RecordScrubber, Scrubber
+from art_otel.scrubbing.scrubber import scrub_records
 from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import LogRecord, Span
-from art_otel.spans.scrub import scrub_records
-from art_otel.tracing.sdk.scrub_spans import SpanScrubber
+from art_otel.tracing.sdk.span_lines import SpanScrubber
 from tests.scrubbing.secrets import SECRETS
 from tests.tracing.sdk.rewritten import App
 from tests.tracing.sdk.test_scrub_spans import call, spill

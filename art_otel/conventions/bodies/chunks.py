@@ -58,7 +58,7 @@ class JoinedChunks:
         """Join a JSON list of text chunks at once, at a third of the cost; False, and nothing, where one is another."""
         try:
             decoded = _CHUNKS.decode(chunks)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except values.UNREADABLE:
             return False
         pieces = [chunk.choices[0] for chunk in decoded]
         for piece in pieces:
@@ -357,7 +357,7 @@ def read_text_chunk(data: bytes) -> TextChunk | None:
         (choice,) = chunk.choices
         raw = None if choice.logprobs == _NULL else choice.logprobs
         entries = () if raw is None else _LOGPROBS.decode(raw).content
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except values.UNREADABLE:
         return None
     ids = choice.token_ids
     if entries and not ids:  # they may be spelled in the logprobs

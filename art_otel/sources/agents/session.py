@@ -12,6 +12,7 @@ says so and loses its token ids, which would spell it.
 """
 
 import io
+import re
 import shutil
 import struct
 import tempfile
@@ -28,10 +29,10 @@ import zstandard
 from art_otel import attributes as names
 from art_otel.calls import Logprobs, Packed, TokenIds
 from art_otel.scrubbing import NameReading, RecordScrubber, Scrubber
+from art_otel.scrubbing.scrubber import scrub_records
 from art_otel.sources.format import Reading, Record, Refused, advice
 from art_otel.sources.json_documents import encode, is_list, object_of, read_documents, text_or_json
 from art_otel.spans import Attributes, Event, Quarantined, Scope, Span, Value
-from art_otel.spans.scrub import scrub_records
 
 ROOT: Final = "rollout"
 """The key of the session's own span."""
@@ -381,6 +382,9 @@ def _unpacked(packed: bytes, method: int, limit: int) -> bytes:
 class _NamesInLogs:
     """What the attributes that a Session writes say: bodies and tokens, and no name makes a text of a log a secret."""
 
+    prompt_ids: re.Pattern[str] = re.compile("(?!)")
+    """Found nowhere: tokens stand in attributes of their own."""
+
     def reading(self, name: str) -> NameReading:
         return "not" if name.startswith(_LEFT_ALONE) else "spoken"
 
@@ -389,9 +393,6 @@ class _NamesInLogs:
 
     def is_content(self, name: str, value: Value, scrubber: Scrubber) -> bool:  # noqa: ARG002 # the name says it
         return name in _CONTENT
-
-    def may_spell_prompt(self, text: str) -> bool:  # noqa: ARG002 # tokens stand in attributes of their own
-        return False
 
     def without_tokens(self, attributes: Attributes, *, in_content: bool) -> Attributes:
         kept = {name: value for name, value in attributes.items() if not name.startswith(_TOKENS)}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, ParamSpec, Ty
 from opentelemetry import baggage, trace
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, Tracer, TracerProvider
+from opentelemetry.trace import ProxyTracerProvider, Span, Tracer, TracerProvider
 
 from art_otel import attributes
 from art_otel.errors import UsageError
@@ -283,12 +283,21 @@ def with_scope(scope: GatherScope, context: Context | None = None) -> Context:
 SCOPE: Final = "art_otel"
 
 _cached: tuple[TracerProvider | None, Tracer | None] = (None, None)
+_default_provider: TracerProvider | None = None
+
+
+def use_default_provider(provider: TracerProvider | None) -> None:
+    """Make this the one whose spans are recorded as long as the app sets none."""
+    global _default_provider  # noqa: PLW0603 # one a process, as OTel's own is
+    _default_provider = provider
 
 
 def tracer() -> Tracer:
     """Return the tracer of art-otel from the current provider; without OTel's SDK its spans record nothing."""
     global _cached  # noqa: PLW0603 # one a provider; making a tracer costs more than a span
     provider = trace.get_tracer_provider()
+    if _default_provider is not None and type(provider) is ProxyTracerProvider:
+        provider = _default_provider
     cached_provider, cached_tracer = _cached
     if cached_tracer is None or cached_provider is not provider:
         cached_tracer = provider.get_tracer(SCOPE)

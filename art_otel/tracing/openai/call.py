@@ -20,7 +20,6 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
 from opentelemetry.trace import Span, SpanKind, StatusCode
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from art_otel import attributes as names
 from art_otel.calls import StreamClose
@@ -36,26 +35,27 @@ from art_otel.conventions.exchanges import (
 )
 from art_otel.conventions.values import json_object, raw_fields
 from art_otel.exchange.api_dialects import dialect_of
-from art_otel.exchange.attributes import body_attributes, call_identity
 from art_otel.exchange.exchange import (
     FAILED,
     LONGEST_MESSAGE,
     CallFailure,
     Exchange,
     answer_head,
+    body_attributes,
+    call_identity,
     failure_in,
     is_unfinished,
 )
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
-from art_otel.tracing.api.context import detach, tracer
+from art_otel.tracing.api.context import tracer
 from art_otel.tracing.api.run import CLOSED
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.client import Options, Request, Response
 from art_otel.tracing.openai.stream import ResponseTee
 from art_otel.tracing.sdk.processor import is_spooled_only
 from art_otel.tracing.sdk.rollout_registry import is_call_by_now, is_followed, path_up, runs_code
-from art_otel.tracing.sdk.scrub_spans import texts_are_clean
+from art_otel.tracing.sdk.span_lines import texts_are_clean
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -134,12 +134,15 @@ class ClientCall:
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         """The client is done with the request, by an answer or by an error."""
-        if self._token is not None:
-            with suppress(ValueError):  # its coroutine was closed in another context
-                _current.reset(self._token)
+        for token in (self._token, self._attached_span):
+            if token is not None:
+                with suppress(ValueError):  # its coroutine was closed in another context
+                    token.var.reset(cast(Any, token))
         if self._attached_span is not None or error is not None:
-            with CAPTURING:
+            try:
                 self._leave(error)
+            except Exception as fault:  # noqa: BLE001 # the app gets its own answer or error
+                CAPTURING.note(fault)
 
     def begin(self, client: Any, options: Options, *, may_record: bool) -> None:  # noqa: ANN401 # as openai
         """Before the first try is sent, look for the span around it, and create one where there is none."""
@@ -157,11 +160,16 @@ class ClientCall:
         self._attached_span = otel_context.attach(trace.set_span_in_context(self.span))
 
     def trace_headers(self) -> dict[str, str]:
-        """What lets a gateway, or a traced server, know of the span: not every instrumentor does so for its own."""
-        headers: dict[str, str] = {}
-        if self.span is not None and names.ROLLOUT_ID in attributes_of(self.span):
-            TraceContextTextMapPropagator().inject(headers, trace.set_span_in_context(self.span))
-        return headers
+        """What lets a gateway, or a traced server, know of the span: not every instrumentor does so for its own.
+
+        As W3C's Trace Context has it. OTel's propagator would make a context for it.
+        """
+        if self.span is None or names.ROLLOUT_ID not in attributes_of(self.span):
+            return {}
+        context = self.span.get_span_context()
+        ids = f"{trace.format_trace_id(context.trace_id)}-{trace.format_span_id(context.span_id)}"
+        state = context.trace_state.to_header() if context.trace_state else ""
+        return {"traceparent": f"00-{ids}-{context.trace_flags:02x}", **({"tracestate": state} if state else {})}
 
     def answer(
         self,
@@ -202,8 +210,6 @@ class ClientCall:
         return self.span is not None and names.ROLLOUT_ID in attributes_of(self.span)
 
     def _leave(self, error: BaseException | None) -> None:
-        if self._attached_span is not None:
-            detach(self._attached_span)
         span = self.span
         if span is None:
             return
@@ -294,9 +300,10 @@ class ClientCall:
             added[names.CLOSED_BY_APP] = self._stream_close
         span.set_attributes(cast(Any, added))
         failure = None if tee is None else tee.failure
-        head = answer_head(answered)
-        if failure is None and head is not None and (head.error or head.status == FAILED):
-            failure = failure_in(json_object(answered) or {})
+        if failure is None and (b'"error"' in answered or b'"failed"' in answered):  # most answers have neither
+            head = answer_head(answered)
+            if head is not None and (head.error or head.status == FAILED):
+                failure = failure_in(json_object(answered) or {})
         if failure is not None:
             _tell_error(span, failure)
 
@@ -320,10 +327,12 @@ class ClientCall:
     def end(self, span: Span, end_time: int | None) -> None:
         """Write to the span and end it. The span processor that is told so need not scan the same texts again."""
         is_clean = False
-        with CAPTURING:
+        try:
             is_clean = self.write(span)
             if self.tee is not None and not self.tee.is_over:
                 self._hand_on(span)
+        except Exception as fault:  # noqa: BLE001 # the span ends all the same
+            CAPTURING.note(fault)
         if not is_clean or self._scrubber is None or not (self.is_own or _scope(span).startswith(_CLIENT_S)):
             span.end(end_time)
             return
@@ -369,9 +378,9 @@ class _SpanEnd:
         """End the span. One whose answer the app has yet to read ends with the response, at the time it was told."""
         if self._is_held:
             return
-        if (tee := self.call.tee) is not None:
+        if (tee := self.call.tee) is not None and tee.is_raw:
             with CAPTURING:
-                if tee.is_raw and tee.is_to_come:
+                if tee.is_to_come:
                     tee.when_over(partial(self._end, time_ns() if end_time is None else end_time))
                     self._is_held = True
                     return

@@ -20,17 +20,28 @@ import inspect
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import ModuleType
 from typing import Any, Final, NamedTuple, TypeAlias, cast
+
+from opentelemetry import trace
+from wrapt import FunctionWrapper
 
 from art_otel.calls import StreamClose
 from art_otel.exchange.token_requests import REFUSALS, TokenAsking, TokenRequests
 from art_otel.scrubbing import Scrubber
 from art_otel.tracing.api.context import AskVersion
 from art_otel.tracing.internal_errors import InternalErrorHandler, after_import
-from art_otel.tracing.openai.call import CAPTURING, OPENLLMETRY, ClientCall, asks_for_completion, current_call, model_of
+from art_otel.tracing.openai.call import (
+    CAPTURING,
+    OPENLLMETRY,
+    ClientCall,
+    asks_for_completion,
+    current_call,
+    current_call_span,
+    model_of,
+)
 from art_otel.tracing.openai.client import (
     Hooks,
     Method,
@@ -41,6 +52,7 @@ from art_otel.tracing.openai.client import (
     hook,
 )
 from art_otel.tracing.openai.stream import ending_when_dropped
+from art_otel.tracing.sdk.processor import is_spooled_only
 
 __all__ = ["Capture", "install", "uninstall"]
 
@@ -172,7 +184,7 @@ class Capture:
                 return method(client, options, *args, **kwargs)
 
             call, sent = None, options
-            with CAPTURING:
+            try:
                 call = current_call() if asks_for_completion(options) else None
                 if call is not None:
                     call.begin(client, options, may_record=self._makes_spans and not self._is_removed)
@@ -184,6 +196,8 @@ class Capture:
                         sent = _asking(token_requests, call, client, options, headers, make)
                     elif headers:
                         sent = _with(options, headers, {})
+            except Exception as fault:  # noqa: BLE001 # the app's own request is sent
+                CAPTURING.note(fault)
             request = make(sent)
             if call is not None:
                 call.request = request
@@ -195,8 +209,10 @@ class Capture:
         """Wrap `_process_response` of a client, sync or async: an async client's coroutine is returned as it is."""
 
         def process(client: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as openai
-            with CAPTURING:
+            try:
                 self._begin(kwargs["options"], kwargs["response"])
+            except Exception as fault:  # noqa: BLE001 # the app gets its answer
+                CAPTURING.note(fault)
             return method(client, *args, **kwargs)
 
         return process
@@ -336,8 +352,10 @@ def _forgiving(accumulate: Function) -> Function:
     """Fault: a choice that streams before one of a lower index, and a chunk without choices, raise into the app."""
 
     def forgiving(item: Any, complete_response: Any) -> None:  # noqa: ANN401 # as OpenLLMetry
-        with _READING_CHUNK:
+        try:
             accumulate(item, complete_response)
+        except Exception as fault:  # noqa: BLE001 # theirs, which would be raised into the app
+            _READING_CHUNK.note(fault)
 
     return forgiving
 
@@ -376,3 +394,47 @@ def repair(module: ModuleType, name: str, around: Repair, patches: Patches) -> N
     function: Any = getattr(module, name, None)
     if callable(function):
         patches.set(module, name, functools.wraps(function)(around(function)))
+
+
+_BYPASSED_CLASSES: Final = {
+    "openai.resources.chat.completions": ("Completions", "AsyncCompletions"),
+    "openai.resources.beta.chat.completions": ("Completions", "AsyncCompletions"),
+    "openai.resources.completions": ("Completions", "AsyncCompletions"),
+    "openai.resources.responses": ("Responses", "AsyncResponses"),
+}
+_BYPASSED_METHODS: Final = ("create", "parse")
+
+
+def lead_around_openllmetry() -> Patches:
+    """Put a bypass around the methods that OpenLLMetry has just wrapped.
+
+    Its spans are for collectors. Where only the spool gets the spans around a request, a span of ours costs less.
+    And OpenLLMetry 0.62.4 breaks requests of two kinds:
+
+    - **Streams.** Of Chat Completions and Responses, the app gets an object that is an iterator and an async iterator
+      in one. Libraries ask `isinstance(stream, AsyncIterator)`: instructor's `create_partial` and `create_iterable`
+      then raise TypeError, and so does Starlette's `StreamingResponse(stream)`. Of Completions, the app gets a
+      generator, which has no `close`, no `response` and no `with`; and an empty one of `with_raw_response`.
+    - **Generators** as messages, tools or input. OpenLLMetry reads them first, and the model is asked with an empty
+      list.
+    """
+    patches = Patches()
+    for module, classes in _BYPASSED_CLASSES.items():
+        for name in classes:
+            owner: object = getattr(sys.modules.get(module), name, None)  # not in every version of openai
+            for method in _BYPASSED_METHODS if isinstance(owner, type) else ():
+                instrumented: Any = vars(owner).get(method)
+                if isinstance(instrumented, FunctionWrapper):
+                    patches.set(cast(type, owner), method, FunctionWrapper(cast(Any, instrumented), _ask))
+    return patches
+
+
+def _ask(instrumented: Any, _client: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401 # as openai
+    goes_around = bool(kwargs.get("stream"))
+    if not goes_around and is_spooled_only(trace.get_current_span()):
+        # Of a call span around the request nobody knows that it has the prompt: there OpenLLMetry's has it.
+        goes_around = current_call_span() is None
+    for value in () if goes_around else kwargs.values():
+        goes_around = goes_around or isinstance(value, Iterator)
+    ask: Callable[..., Any] = instrumented.__wrapped__ if goes_around else instrumented
+    return ask(*args, **kwargs)

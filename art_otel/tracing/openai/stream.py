@@ -199,7 +199,9 @@ class ResponseTee:
         """
         is_event = self._splits and not self._held and chunk.find(b"\n\n") + 2 == len(chunk)
         if is_event and not (self._hides_usage and NO_CHOICES.search(chunk) is not None):
-            self._settle()
+            if self._after or len(self._passed) > _AT_ONCE:
+                self._settle()
+            self._is_awaited = False
             self._passed.append(chunk)
             return True
         pieces = split(self._held + chunk) if self._splits or self._hides_usage else [chunk]
@@ -242,9 +244,11 @@ class ResponseTee:
         passed, self._passed = self._passed, []
         if passed and not self._is_blind:
             self._is_blind = True
-            with _READING:
+            try:
                 events.read(b"".join(passed))
                 self._is_blind = False
+            except Exception as fault:  # noqa: BLE001 # the app reads on
+                _READING.note(fault)
         return events
 
 
@@ -252,19 +256,23 @@ def when_closed(response: Response, act: Callable[[], None]) -> None:
     """Do something whenever a response has been closed, by whoever reads it or at its end."""
     close, aclose = response.close, response.aclose
 
+    def tell() -> None:
+        try:
+            act()
+        except Exception as fault:  # noqa: BLE001 # the app has closed its response
+            _TELLING_CLOSED.note(fault)
+
     def closing() -> None:
         try:
             close()
         finally:
-            with _TELLING_CLOSED:
-                act()
+            tell()
 
     async def async_closing() -> None:
         try:
             await aclose()
         finally:
-            with _TELLING_CLOSED:
-                act()
+            tell()
 
     vars(response).update(close=closing, aclose=async_closing)
 
@@ -290,10 +298,12 @@ def ending_when_dropped(init: Method) -> Method:
 
     def initialize(stream: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 # as openai
         init(stream, *args, **kwargs)
-        with handle_internal_errors:
+        try:
             if _READER in vars(stream):
                 reading = copy.copy(stream)
                 vars(reading)[_READER] = None
                 vars(stream)[_READER] = getattr(reading, READ)()
+        except Exception as fault:  # noqa: BLE001 # the stream of the app is as it was
+            handle_internal_errors.note(fault)
 
     return initialize

@@ -16,14 +16,21 @@ from typing import Any, Final, TypeAlias, cast
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
-from opentelemetry.trace import StatusCode
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
+from opentelemetry.trace import Link, SpanKind, StatusCode, get_current_span
+from opentelemetry.trace.span import TraceState
+from opentelemetry.util.types import Attributes
 
 from art_otel import attributes
+from art_otel.calls import Message
+from art_otel.conventions import may_have_role, parse_call
 from art_otel.conventions.dialects.genai import REQUEST_MODEL
+from art_otel.conventions.dialects.openinference import INPUT_VALUE, OUTPUT_VALUE, SPAN_KIND
 from art_otel.forks import WeakMethods, after_fork
 from art_otel.live import Line, RolloutBuffer
 from art_otel.spool import MemorySpool, Spool
-from art_otel.tracing.api.context import SCOPE, current_rollout_id
+from art_otel.tracing.api.context import RECORDED, SCOPE, TRACE_STATE, current_rollout_id, rollout_id_of
 from art_otel.tracing.internal_errors import InternalErrorHandler, warn_once
 from art_otel.tracing.sdk.rollout_registry import (
     ActiveSpan,
@@ -31,12 +38,10 @@ from art_otel.tracing.sdk.rollout_registry import (
     ProcessRollout,
     RolloutRegistry,
     scope_of,
+    snapshot,
     was_call,
 )
-from art_otel.tracing.sdk.root_texts import add_root_texts
-from art_otel.tracing.sdk.scrub_spans import SpanScrubber
-from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, start_of
-from art_otel.tracing.sdk.span_parts import with_attributes
+from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, SpanParts, SpanScrubber, start_of, with_attributes
 
 _NAMED: Final = 5
 _SAYS_OF_CALLS: Final = frozenset({attributes.STEP_INDEX, attributes.UNTRAINED})
@@ -90,16 +95,19 @@ class RecordingSpanProcessor(SpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """A span of the app starts: find its rollout, mark it, and record that it began."""
-        with self._handle_internal_errors:
+        try:
             self._start(span, parent_context)
-            return
-        with self._handle_internal_errors:
-            self._miss(span, parent_context)
+        except Exception as error:  # noqa: BLE001 # a fault of ours, which the app must not notice
+            self._handle_internal_errors.note(error)
+            with self._handle_internal_errors:
+                self._miss(span, parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
         """A span of the app ended: record it if it is part of a rollout."""
-        with self._handle_internal_errors:
+        try:
             self._end(span)
+        except Exception as error:  # noqa: BLE001 # a fault of ours, which the app must not notice
+            self._handle_internal_errors.note(error)
 
     def shutdown(self) -> None:
         """End the process's own rollout and close the spool; what ends later is still recorded."""
@@ -243,7 +251,7 @@ class RecordingSpanProcessor(SpanProcessor):
         if active is not None and active.is_root:
             match self.rollouts.take_ends(active.rollout or ""):
                 case (ReadableSpan() as first, ReadableSpan() as last):
-                    add_root_texts(span, first, last)
+                    _add_root_texts(span, first, last)
                 case _:
                     pass
         is_ours = active is not None and (active.rollout is not None or active.is_aside)
@@ -362,6 +370,122 @@ def _named(active: ActiveSpan) -> dict[str, str | bool]:
 def _outermost(active: ActiveSpan) -> dict[str, str | bool]:
     """The mark of a span that nothing runs around here. What its parent belongs to, others may know."""
     return _named(active) if active.above is None else {attributes.ROLLOUT_PROVISIONAL: True}
+
+
+_QUERY: Final = frozenset({"db.system", "db.system.name"})
+_REQUEST: Final = frozenset({"http.method", "http.request.method"})
+"""What instrumentors of databases, and of HTTP clients, say of a span when it starts (before and since OTel 1.23)."""
+
+
+class RolloutSampler(Sampler):
+    """`inner` decides what is exported, and what it drops is recorded.
+
+    That has no sampled flag, so exporters leave it out, but for queries and requests outside of rollouts, which nothing
+    can be below. Other services get the same flag, and the trace's state says that this app records the trace: a
+    gateway of ours would else record its calls as a rollout of their own.
+    """
+
+    def __init__(self, inner: Sampler) -> None:
+        self.inner = inner
+
+    def should_sample(
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Attributes = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        """Decide as the inner sampler, but record what it drops, and say so to whoever is called from there."""
+        result = self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
+        if result.decision is not Decision.DROP:
+            return result
+        # A span of the SDK costs five times as much if it is recorded, and most spans of an app are queries.
+        is_needed = not _is_leaf(kind, attributes) or _is_in_rollout(parent_context)
+        decision = Decision.RECORD_ONLY if is_needed else Decision.DROP
+        return SamplingResult(decision, attributes, _recorded(result.trace_state))
+
+    def get_description(self) -> str:
+        """Return the description of the inner sampler."""
+        return self.inner.get_description()
+
+
+def _is_leaf(kind: SpanKind | None, names: Attributes) -> bool:
+    """Whether a span that starts is a query or an HTTP request: no LLM call can be below it, and it is none itself."""
+    if not names or (_QUERY.isdisjoint(names) and (kind is not SpanKind.CLIENT or _REQUEST.isdisjoint(names))):
+        return False
+    return not may_have_role(names) and attributes.ROLLOUT_ID not in names
+
+
+def _is_in_rollout(context: Context | None) -> bool:
+    """Whether a span that starts in the context is in a rollout, which its parent says, or the code around it."""
+    return rollout_id_of(get_current_span(context)) is not None or current_rollout_id(context) is not None
+
+
+def _recorded(state: TraceState | None) -> TraceState:
+    """The state of a trace with the member that says that this app records it."""
+    state = TraceState() if state is None else state
+    return state if TRACE_STATE in state else state.add(TRACE_STATE, RECORDED)
+
+
+class SystemIdGenerator(IdGenerator):
+    """Trace and span ids from the operating system. `inner` is the generator in whose place it stands, if any.
+
+    Agents seed `random` for each episode, and two spans must not share an id.
+    """
+
+    def __init__(self, inner: IdGenerator | None = None) -> None:
+        self.inner = inner
+
+    def generate_span_id(self) -> int:
+        """Eight random bytes, not all zero."""
+        return _random_number(8)
+
+    def generate_trace_id(self) -> int:
+        """Sixteen random bytes, not all zero."""
+        return _random_number(16)
+
+    def is_trace_id_random(self) -> bool:
+        """True: W3C's random flag may be set."""
+        return True
+
+
+def _random_number(size: int) -> int:
+    while not (number := int.from_bytes(os.urandom(size), "big")):
+        pass
+    return number
+
+
+_LONGEST_TEXT: Final = 10_000
+"""Characters of a text; its call has all of it."""
+
+
+def _add_root_texts(root: ReadableSpan, first: ReadableSpan, last: ReadableSpan) -> None:
+    """Put the last user message of the first call and the answer of the last on a rollout's own span, which has ended.
+
+    Pages of traces (Phoenix, MLflow) show of a trace what its root span says, in the names of OpenInference:
+    https://github.com/Arize-ai/openinference/blob/main/spec/semantic_conventions.md. Trajectories are not made of it.
+    Secrets and, where that is asked for, contents were taken out of the calls before. What the app says itself stays.
+    """
+    asked, answered = parse_call(snapshot(first)), parse_call(snapshot(last))
+    messages = [message for message in asked.input_messages or () if message.role == "user"]
+    choices = answered.choices or ()
+    texts = {
+        INPUT_VALUE: _text(messages[-1]) if messages else None,
+        OUTPUT_VALUE: _text(choices[0].message) if choices else None,
+    }
+    parts = SpanParts.of(root)
+    if any(texts.values()) and parts.attributes.keys().isdisjoint((SPAN_KIND, *texts)):
+        parts.attributes[SPAN_KIND] = "CHAIN"
+        parts.attributes |= {name: text[:_LONGEST_TEXT] for name, text in texts.items() if text}
+        parts.put(root)
+
+
+def _text(message: Message) -> str | None:
+    called = [f"{call.name}({call.arguments})" for call in message.tool_calls]
+    return message.content or message.refusal or "\n".join(called) or None
 
 
 _LAST: Final = -1000

@@ -219,6 +219,7 @@ def _declared(span_attributes: Attributes) -> str | None:
 _spans: Final[WeakValueDictionary[SpanIds, Span]] = WeakValueDictionary()
 """Spans of this process by their ids, so that they are found where a proxy of one is current; none is kept alive."""
 
+_TOOL: Final = "execute_tool"
 _IS_CALL: Final = "_art_otel_is_call"
 """What a span has that was seen to be a call as it started."""
 
@@ -260,6 +261,8 @@ def is_followed(span: ApiSpan) -> bool:
 
 def runs_code(span: ApiSpan) -> bool:
     """Whether a span is a tool's or an agent's, whose calls are its own."""
+    if isinstance(span, ReadableSpan) and scope_of(span) == SCOPE:  # one of ours says so at once
+        return (span.attributes or {}).get(OPERATION_NAME) == _TOOL
     return isinstance(span, ReadableSpan) and _role(span) in ("tool", "agent")
 
 

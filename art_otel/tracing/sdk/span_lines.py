@@ -1,24 +1,265 @@
-"""SpanLines: an SDK span as one line of OTLP JSON, which is how the spool and every dump hold it.
+"""SpanLines: what a finished span of the app leaves behind: a line of OTLP JSON, as the spool and every dump hold it.
 
-Invariant: a span that any attribute value can be on becomes a line that any OTLP reader takes; writing it never raises
-for what stands in the span. So live and dump are the same bytes, read by the same reader. The line of a start, which a
-crash leaves as the only trace of a span, says what `start_of` gives.
+    a span ends ─► without_content, if that is asked for ─► SpanScrubber ─► OtlpJsonEncoder ─► the line
+                               │                                │
+                               └── SpanParts.put: what the app's own exporters get is changed, too
+
+Invariant: what of a rollout leaves the app went through a RecordScrubber. If anything goes wrong the span loses its
+contents; they never leave unread. Nothing raises into the app, but where the SDK keeps the parts of a span elsewhere:
+then nothing is written of what could not be changed. Identity, times, order and the counts of what was dropped stay.
+Spans outside rollouts are the app's own: one that ended before its trace became a rollout was exported as it is, and is
+scrubbed for the spool.
+
+A span that any attribute value can be on becomes a line that any OTLP reader takes. So live and dump are the same
+bytes, read by the same reader. The line of a start, which a crash leaves as the only trace of a span, says what
+`start_of` gives.
 
 Source of the format: https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/
 """
 
 import base64
+import json
+import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import msgspec
+from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, Span
+from opentelemetry.sdk.util import BoundedList
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Status
+from opentelemetry.trace import Link, SpanContext, Status
 
+from art_otel.attributes import REQUEST_MESSAGES, RESPONSE_CHOICES, ROLLOUT_ID, SCRUBBED, SCRUBBED_CONTENT
+from art_otel.conventions.content_names import CONTENT_NAMES, MESSAGE_LISTS, PARAMETERS, is_text, names_content
+from art_otel.scrubbing import RecordScrubber, ScrubbedPart, Scrubber, replacement
 from art_otel.spans import Attributes, JsonObject, Value
+
+logger = logging.getLogger(__name__)
+
+_NAMES: Final = ("_name", "_attributes", "_events", "_links", "_status", "_resource", "_instrumentation_scope")
+"""Where the SDK keeps the parts of a finished span."""
+
+
+@dataclass(kw_only=True, slots=True)
+class SpanParts:
+    """The parts of a span that hold text. `events` are the SDK's, `description` is the status's."""
+
+    name: str
+    attributes: dict[str, Value]
+    events: list[Any]
+    links: list[Link]
+    description: str | None
+    resource: Resource
+    scope: InstrumentationScope | None
+
+    @classmethod
+    def of(cls, span: ReadableSpan) -> "SpanParts":
+        """Read the parts of a span, which may still run."""
+        return cls(
+            name=span.name,
+            attributes=as_dict(span.attributes),
+            events=list(span.events),
+            links=list(span.links),
+            description=span.status.description,
+            resource=span.resource,
+            scope=span.instrumentation_scope,
+        )
+
+    @classmethod
+    def emptied(cls, span: ReadableSpan, name: str, attributes: Attributes) -> "SpanParts":
+        """Return the parts of a span that could not be read: only its rollout's id is kept."""
+        rollout_id = (span.attributes or {}).get(ROLLOUT_ID)
+        kept = {} if rollout_id is None else {ROLLOUT_ID: rollout_id}
+        return cls(
+            name=name,
+            attributes={**attributes, **kept},
+            events=[],
+            links=[],
+            description=None,
+            resource=Resource({}),
+            scope=None,
+        )
+
+    def put(self, span: ReadableSpan) -> None:
+        """Write these parts to the finished span. Raises AttributeError where its SDK keeps them elsewhere."""
+        for name, part in self._rebuilt(span).items():
+            if name not in vars(span):
+                raise AttributeError(f"this version of the OpenTelemetry SDK has no {name} of a finished span")
+            setattr(span, name, part)
+
+    def _rebuilt(self, span: ReadableSpan) -> dict[str, Any]:
+        parts = (
+            self.name,
+            bounded(self.attributes, span.dropped_attributes),
+            _listed(self.events, span.dropped_events),
+            _listed(self.links, span.dropped_links),
+            span.status if self.description == span.status.description else self._status(span),
+            self.resource,
+            self.scope,
+        )
+        return dict(zip(_NAMES, parts, strict=True))
+
+    def _status(self, span: ReadableSpan) -> Status:
+        return Status(span.status.status_code, self.description)
+
+
+def with_attributes(span: ReadableSpan, added: Attributes) -> ReadableSpan:
+    """Add attributes to a finished span, in place."""
+    parts = SpanParts.of(span)
+    parts.attributes.update(added)
+    parts.put(span)
+    return span
+
+
+def bounded(attributes: Attributes, dropped: int) -> BoundedAttributes:
+    """Return attributes in the type in which a finished span holds them."""
+    limited = BoundedAttributes(attributes=attributes, immutable=True)
+    limited.dropped = dropped
+    return limited
+
+
+def event_with(event: Any, *, name: str, attributes: Attributes) -> Any:  # noqa: ANN401 # the class's name is deprecated
+    """The SDK's event with another name and attributes."""
+    return type(event)(name=name, attributes=bounded(attributes, event.dropped_attributes), timestamp=event.timestamp)
+
+
+def link_with(link: Link, attributes: Attributes) -> Link:
+    """The link with other attributes."""
+    return Link(link.context, bounded(attributes, link.dropped_attributes))
+
+
+def _listed(entries: Sequence[Any], dropped: int) -> Sequence[Any]:
+    listed = cast(Any, BoundedList).from_seq(None, entries)
+    listed.dropped = dropped
+    return listed
+
+
+def as_dict(attributes: Attributes | None) -> dict[str, Value]:
+    """A copy of attributes. The SDK's own `copy` is many times as fast as reading them one by one."""
+    if not attributes:
+        return {}
+    copy = cast(Callable[[], Mapping[str, Value]] | None, getattr(attributes, "copy", None))
+    copied = attributes if copy is None else copy()
+    return cast(dict[str, Value], copied) if type(copied) is dict else dict(copied)
+
+
+_SCANNED: Final = frozenset(
+    {REQUEST_MESSAGES, RESPONSE_CHOICES, "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.tool.definitions"}
+)
+"""What instrumentors of clients write of the bodies of a request and its response, and of nothing else."""
+
+_MAX_SHARED: Final = 256
+"""Resources and scopes that are remembered; a process has a few."""
+
+
+_clean: Final[ContextVar[tuple[SpanContext, Scrubber] | None]] = ContextVar("art-otel-clean-texts", default=None)
+
+
+@contextmanager
+def texts_are_clean(context: SpanContext, scrubber: Scrubber) -> Generator[None]:
+    """While the span ends here, no scrubber need look for what this one has not found in the bodies of its call."""
+    token = _clean.set((context, scrubber))
+    try:
+        yield
+    finally:
+        _clean.reset(token)
+
+
+class SpanScrubber:
+    """Changes a finished span in place, before anybody else reads it."""
+
+    def __init__(self, scrubber: Scrubber) -> None:
+        self.failures = 0
+        self._records = RecordScrubber(scrubber, CONTENT_NAMES)
+        self._shared: dict[int, tuple[object, Any]] = {}
+
+    def __call__(self, span: ReadableSpan) -> ReadableSpan:
+        """The span without secrets: itself where it has none."""
+        try:
+            parts = self._scrubbed(span)
+        except Exception:  # noqa: BLE001 # whatever it was, the app must not notice and nothing may leak
+            parts = self._emptied(span)
+        if parts is not None:
+            parts.put(span)
+        return span
+
+    def _scrubbed(self, span: ReadableSpan) -> SpanParts | None:
+        """Return the scrubbed parts of the span; None if nothing in it had to change."""
+        scope = span.instrumentation_scope
+        resource = self._once(span.resource, self._resource)
+        scope = None if scope is None else self._once(scope, self._scope)
+        scrubbed = self._records.scrub(
+            [
+                ScrubbedPart(span.name, as_dict(span.attributes)),
+                ScrubbedPart(span.status.description or "", {}),
+                *(ScrubbedPart(event.name, as_dict(event.attributes), is_event=True) for event in span.events),
+                *(ScrubbedPart("", as_dict(link.attributes)) for link in span.links if link.attributes),
+            ],
+            self._scanned(span),
+        )
+        if scrubbed is None and resource is span.resource and scope is span.instrumentation_scope:
+            return None
+        parts = SpanParts.of(span)
+        parts.resource, parts.scope = resource, scope
+        return parts if scrubbed is None else _with_texts(parts, scrubbed)
+
+    def _scanned(self, span: ReadableSpan) -> AbstractSet[str]:
+        """Return the names of attributes whose texts were scanned where the call was captured, for the same secrets."""
+        clean = _clean.get()
+        if clean is None or clean[0] != span.get_span_context() or clean[1].patterns != self._records.scrubber.patterns:
+            return frozenset()
+        return _SCANNED
+
+    def _once(self, shared: Any, scrub: Callable[[Any], Any]) -> Any:  # noqa: ANN401 # a resource or a scope
+        cached = self._shared.get(id(shared))
+        if cached is None or cached[0] is not shared:
+            if len(self._shared) >= _MAX_SHARED:
+                self._shared.clear()
+            cached = self._shared[id(shared)] = (shared, scrub(shared))
+        return cached[1]
+
+    def _resource(self, resource: Resource) -> Resource:
+        scrubbed = self._records.scrub([ScrubbedPart("", resource.attributes)])
+        return resource if scrubbed is None else Resource(scrubbed[0].attributes, resource.schema_url)
+
+    def _scope(self, scope: InstrumentationScope) -> InstrumentationScope:
+        scrubbed = self._records.scrub(
+            [ScrubbedPart(scope.name, scope.attributes or {}), ScrubbedPart(scope.version or "", {})]
+        )
+        if scrubbed is None:
+            return scope
+        name, version = scrubbed
+        return InstrumentationScope(name.text, version.text or None, scope.schema_url, name.attributes)
+
+    def _emptied(self, span: ReadableSpan) -> SpanParts:
+        self.failures += 1
+        if self.failures & (self.failures - 1) == 0:  # at 1, 2, 4, 8, …
+            logger.warning("art-otel: %d spans could not be scrubbed and are left empty", self.failures, exc_info=True)
+        return SpanParts.emptied(span, replacement("failed"), {SCRUBBED: 1, SCRUBBED_CONTENT: True})
+
+
+def _with_texts(parts: SpanParts, scrubbed: Sequence[ScrubbedPart]) -> SpanParts:
+    """Put the texts of a span, in the order in which they were given to the scrubber, into its parts."""
+    own, message, *rest = scrubbed
+    parts.name, parts.attributes = own.text, dict(own.attributes)
+    if parts.description is not None:
+        parts.description = message.text
+    texts = iter(rest)
+    parts.events = [_scrubbed_event(event, next(texts)) for event in parts.events]
+    parts.links = [link_with(link, next(texts).attributes) if link.attributes else link for link in parts.links]
+    return parts
+
+
+def _scrubbed_event(event: Any, part: ScrubbedPart) -> Any:  # noqa: ANN401 # the SDK's Event is deprecated as a name
+    return event_with(event, name=part.text, attributes=part.attributes)
+
 
 MAX_DEPTH: Final = 24
 """Receivers stop at 100 protobuf messages inside each other, which are 32 dicts; deeper values become their repr."""
@@ -195,10 +436,90 @@ def start_of(span: Span) -> ReadableSpan:
     )
 
 
-def as_dict(attributes: Attributes | None) -> dict[str, Value]:
-    """A copy of attributes. The SDK's own `copy` is many times as fast as reading them one by one."""
-    if not attributes:
-        return {}
-    copy = cast(Callable[[], Mapping[str, Value]] | None, getattr(attributes, "copy", None))
-    copied = attributes if copy is None else copy()
-    return cast(dict[str, Value], copied) if type(copied) is dict else dict(copied)
+# Without content, what was said to a model and by it is gone: messages, tools, bodies, tokens, and the messages of
+# errors, which quote them. Who called which model when, with which numbers, how it finished and what the app itself
+# told us (`art.metadata.*`, `art.extra.*`, `art.log`) stays.
+_KEPT_TEXTS: Final = frozenset({"model", "previous_response_id", "reasoning_effort", "service_tier"})
+"""Parameters of a request that are text and tell nothing of what was said."""
+
+_ALWAYS: Final = {"USE_OTEL_LITELLM_REQUEST_SPAN": "true"}
+"""Else LiteLLM's callback writes each call onto the span that is current, over the one before and its status."""
+
+_ON: Final = {
+    **_ALWAYS,
+    "ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE": "content",
+    "OPENINFERENCE_HIDE_INPUTS": "false",
+    "OPENINFERENCE_HIDE_OUTPUTS": "false",
+    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
+    "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
+    "TRACELOOP_TRACE_CONTENT": "true",
+}
+_OFF: Final = {
+    **_ALWAYS,
+    "OPENINFERENCE_HIDE_INPUTS": "true",
+    "OPENINFERENCE_HIDE_OUTPUTS": "true",
+    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "NO_CONTENT",
+    "TRACELOOP_TRACE_CONTENT": "false",
+}
+
+
+def content_environment(capture: bool) -> dict[str, str]:  # noqa: FBT001 # the one thing it is told
+    """The environment variables that make the instrumentors record calls whole, or without content; if not set yet.
+
+    docs/how-to/capture-content.md tells which instrumentor reads which.
+    """
+    return dict(_ON if capture else _OFF)
+
+
+def without_content(span: ReadableSpan) -> ReadableSpan:
+    """Take the content out of a finished span, in place."""
+    _structure(span).put(span)
+    return span
+
+
+def _structure(span: ReadableSpan) -> SpanParts:
+    """What the span may say. Nothing raises into the app: what cannot be read is content as a whole."""
+    try:
+        return _read(span)
+    except Exception:  # whatever it was, nothing may leak
+        logger.warning("art-otel: a span could not be read, its contents are left out", exc_info=True)
+        return SpanParts.emptied(span, span.name, {})
+
+
+def _read(span: ReadableSpan) -> SpanParts:
+    parts = SpanParts.of(span)
+    parts.attributes = _kept(parts.attributes)
+    parts.events = [_event_without_content(event) for event in parts.events if event.name not in MESSAGE_LISTS]
+    parts.links = [link_with(link, _kept(as_dict(link.attributes))) for link in parts.links]
+    parts.description = None
+    return parts
+
+
+def _event_without_content(event: Any) -> Any:  # noqa: ANN401 # the SDK's Event is deprecated as a name
+    return event_with(event, name=event.name, attributes=_kept(as_dict(event.attributes)))
+
+
+def _kept(unfiltered: Attributes) -> dict[str, Value]:
+    kept: dict[str, Value] = {}
+    for name, value in unfiltered.items():
+        if name in PARAMETERS:
+            kept[name] = _numbers_of(value)
+        elif not (names_content(name) and is_text(value)):
+            kept[name] = value
+    return kept
+
+
+def _numbers_of(parameters: Value) -> str:
+    """The parameters of a request without texts, as JSON text; `{}` where they cannot be read."""
+    try:
+        decoded: Value = json.loads(parameters) if isinstance(parameters, str) else parameters
+    except (ValueError, RecursionError):
+        decoded = None
+    if not isinstance(decoded, dict):
+        return "{}"
+    named = cast(dict[str, Value], decoded).items()
+    return json.dumps({name: value for name, value in named if _is_number(value) or name in _KEPT_TEXTS})
+
+
+def _is_number(value: Value) -> bool:
+    return value is None or isinstance(value, (bool, int, float))

@@ -227,7 +227,7 @@ class Client:
 
     def _switch_content(self) -> None:
         if self._settings.enabled:
-            from art_otel.tracing.sdk.span_parts import content_environment  # noqa: PLC0415 # loads the SDK
+            from art_otel.tracing.sdk.span_lines import content_environment  # noqa: PLC0415 # loads the SDK
 
             self._switches.apply(content_environment(self._settings.capture_content))
 

@@ -24,7 +24,7 @@ from art_otel.forks import after_fork
 from art_otel.runlog.folder import RunDefaults, use_run_defaults
 from art_otel.spool.runs import name_run
 from art_otel.tracing import autoload
-from art_otel.tracing.api.context import recorder
+from art_otel.tracing.api.context import recorder, use_default_provider
 from art_otel.tracing.internal_errors import InternalErrorHandler, guarded, warn_once
 from art_otel.tracing.setup.clients import Client
 from art_otel.tracing.setup.settings import VARIABLES, Settings, read_settings, takes_settings, warn_of_unknown
@@ -199,6 +199,7 @@ class Tracing:
                 self._memory_provider = provider
             self._attach(provider)
             self._own_provider = provider  # last: other threads take it without the lock
+            use_default_provider(provider)
         return self._own_provider
 
     def _attach(self, provider: TracerProvider) -> None:
@@ -215,6 +216,7 @@ class Tracing:
         """Undo what was set up; gives the providers of the app that were recorded."""
         recording, self._recording = self._recording, None
         own_provider, self._own_provider = self._own_provider, None
+        use_default_provider(None)
         self.client.stop()
         providers = [] if recording is None else recording.end()
         return [provider for provider in providers if provider is not own_provider]

@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, NamedTuple, cast
@@ -20,13 +20,12 @@ from opentelemetry import trace
 from opentelemetry.instrumentation.dependencies import get_dist_dependency_conflicts
 from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.trace import NoOpTracer, ProxyTracerProvider, Span, Tracer, TracerProvider
-from wrapt import FunctionWrapper, wrap_function_wrapper
+from wrapt import wrap_function_wrapper
 
 from art_otel.forks import after_fork
 from art_otel.tracing.internal_errors import is_of_signal
-from art_otel.tracing.openai.call import current_call_span
+from art_otel.tracing.openai.capture import lead_around_openllmetry
 from art_otel.tracing.openai.client import Patches
-from art_otel.tracing.sdk.processor import is_spooled_only
 from art_otel.tracing.setup.clients import (
     BY_ENTRY_POINT,
     BYPASSED,
@@ -217,7 +216,7 @@ class Instrumentation:
             self._starting = None
         if not instrumentor.is_instrumented_by_opentelemetry:  # it has said why: a version that it does not support
             return False
-        bypass = _place_bypass() if wanted == "auto" and one.kind in BYPASSED else Patches()
+        bypass = lead_around_openllmetry() if wanted == "auto" and one.kind in BYPASSED else Patches()
         self._started[one.library.module] = _Started(wanted, instrumentor, provider, bypass)
         return True
 
@@ -255,46 +254,3 @@ class Instrumentation:
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
-
-
-_BYPASSED_CLASSES: Final = {
-    "openai.resources.chat.completions": ("Completions", "AsyncCompletions"),
-    "openai.resources.beta.chat.completions": ("Completions", "AsyncCompletions"),
-    "openai.resources.completions": ("Completions", "AsyncCompletions"),
-    "openai.resources.responses": ("Responses", "AsyncResponses"),
-}
-_BYPASSED_METHODS: Final = ("create", "parse")
-
-
-def _place_bypass() -> Patches:
-    """Put a bypass around the methods that OpenLLMetry has just wrapped.
-
-    Its spans are for collectors. Where only the spool gets the spans around a request, a span of ours costs less.
-    And OpenLLMetry 0.62.4 breaks requests of two kinds:
-
-    - **Streams.** Of Chat Completions and Responses, the app gets an object that is an iterator and an async iterator
-      in one. Libraries ask `isinstance(stream, AsyncIterator)`: instructor's `create_partial` and `create_iterable`
-      then raise TypeError, and so does Starlette's `StreamingResponse(stream)`. Of Completions, the app gets a
-      generator, which has no `close`, no `response` and no `with`; and an empty one of `with_raw_response`.
-    - **Generators** as messages, tools or input. OpenLLMetry reads them first, and the model is asked with an empty
-      list.
-    """
-    patches = Patches()
-    for module, classes in _BYPASSED_CLASSES.items():
-        for name in classes:
-            owner: object = getattr(sys.modules.get(module), name, None)  # not in every version of openai
-            for method in _BYPASSED_METHODS if isinstance(owner, type) else ():
-                instrumented: Any = vars(owner).get(method)
-                if isinstance(instrumented, FunctionWrapper):
-                    patches.set(cast(type, owner), method, FunctionWrapper(cast(Any, instrumented), _ask))
-    return patches
-
-
-def _ask(instrumented: Any, _client: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401 # as openai
-    # Of a call span around the request nobody knows that it has the prompt: there OpenLLMetry's has it.
-    is_for_spool = is_spooled_only(trace.get_current_span()) and current_call_span() is None
-    goes_around = bool(kwargs.get("stream")) or is_for_spool
-    for value in kwargs.values():
-        goes_around = goes_around or isinstance(value, Iterator)
-    ask: Callable[..., Any] = instrumented.__wrapped__ if goes_around else instrumented
-    return ask(*args, **kwargs)

@@ -1,16 +1,12 @@
 """Providers: the spans of whichever tracer provider an app has go through our processor before anybody else's.
 
 Invariant: a provider of the app keeps everything it had: processors, exporters, sampler, resource; `detach` gives back
-exactly that. What its sampler lets through stays as it decided; what it drops is recorded without the sampled flag, so
-exporters leave it out, but for queries and requests outside of rollouts, which nothing can be below. Other services get
-the same flag, and the trace's state says that this app records the trace: a gateway of ours would else record its calls
-as a rollout of their own. Only ids of the SDK's own generator come from elsewhere: agents seed `random` for each
-episode, and two spans must not share an id. An app without a provider has ours (`make_provider`), by the OTEL_*
-variables; an exporter that is missing or broken costs only itself.
+exactly that. What its sampler lets through stays as it decided, and what it drops is recorded (`RolloutSampler`).
+An app without a provider has ours (`make_provider`), by the OTEL_* variables; an exporter that is missing or broken
+costs only itself.
 """
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,7 +14,6 @@ from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, Final, cast
 
-from opentelemetry.context import Context
 from opentelemetry.sdk.environment_variables import (
     OTEL_ATTRIBUTE_COUNT_LIMIT,
     OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT,
@@ -31,18 +26,12 @@ from opentelemetry.sdk.environment_variables import (
 from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
-from opentelemetry.trace import Link, SpanKind, get_current_span
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import TracerProvider as AnyTracerProvider
-from opentelemetry.trace.span import TraceState
-from opentelemetry.util.types import Attributes
 
-from art_otel.attributes import ROLLOUT_ID
-from art_otel.conventions import may_have_role
-from art_otel.tracing.api.context import RECORDED, TRACE_STATE, current_rollout_id, rollout_id_of
 from art_otel.tracing.internal_errors import guarded
-from art_otel.tracing.sdk.processor import RecordingSpanProcessor
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor, RolloutSampler, SystemIdGenerator
 from art_otel.tracing.setup.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -59,9 +48,6 @@ _UNNAMED: Final = {SERVICE_NAME: "unknown_service"}
 _ACTIVE: Final = "_active_span_processor"
 _ALL: Final = "_span_processors"
 _TRACERS: Final = "_tracers"
-_QUERY: Final = frozenset({"db.system", "db.system.name"})
-_REQUEST: Final = frozenset({"http.method", "http.request.method"})
-"""What instrumentors of databases, and of HTTP clients, say of a span when it starts (before and since OTel 1.23)."""
 _BEFORE: Final = "spans that other processors export may be seen before they are scrubbed"
 
 
@@ -169,79 +155,6 @@ def _leave(provider: TracerProvider) -> None:
         generator = getattr(owner, "id_generator", None)
         if isinstance(generator, SystemIdGenerator) and generator.inner is not None:
             owner.id_generator = generator.inner
-
-
-class RolloutSampler(Sampler):
-    """`inner` decides what is exported."""
-
-    def __init__(self, inner: Sampler) -> None:
-        self.inner = inner
-
-    def should_sample(
-        self,
-        parent_context: Context | None,
-        trace_id: int,
-        name: str,
-        kind: SpanKind | None = None,
-        attributes: Attributes = None,
-        links: Sequence[Link] | None = None,
-        trace_state: TraceState | None = None,
-    ) -> SamplingResult:
-        """Decide as the inner sampler, but record what it drops, and say so to whoever is called from there."""
-        result = self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
-        if result.decision is not Decision.DROP:
-            return result
-        # A span of the SDK costs five times as much if it is recorded, and most spans of an app are queries.
-        is_needed = not _is_leaf(kind, attributes) or _is_in_rollout(parent_context)
-        decision = Decision.RECORD_ONLY if is_needed else Decision.DROP
-        return SamplingResult(decision, attributes, _recorded(result.trace_state))
-
-    def get_description(self) -> str:
-        """Return the description of the inner sampler."""
-        return self.inner.get_description()
-
-
-def _is_leaf(kind: SpanKind | None, names: Attributes) -> bool:
-    """Whether a span that starts is a query or an HTTP request: no LLM call can be below it, and it is none itself."""
-    if not names or (_QUERY.isdisjoint(names) and (kind is not SpanKind.CLIENT or _REQUEST.isdisjoint(names))):
-        return False
-    return not may_have_role(names) and ROLLOUT_ID not in names
-
-
-def _is_in_rollout(context: Context | None) -> bool:
-    """Whether a span that starts in the context is in a rollout, which its parent says, or the code around it."""
-    return rollout_id_of(get_current_span(context)) is not None or current_rollout_id(context) is not None
-
-
-def _recorded(state: TraceState | None) -> TraceState:
-    """The state of a trace with the member that says that this app records it."""
-    state = TraceState() if state is None else state
-    return state if TRACE_STATE in state else state.add(TRACE_STATE, RECORDED)
-
-
-class SystemIdGenerator(IdGenerator):
-    """Trace and span ids from the operating system. `inner` is the generator in whose place it stands, if any."""
-
-    def __init__(self, inner: IdGenerator | None = None) -> None:
-        self.inner = inner
-
-    def generate_span_id(self) -> int:
-        """Eight random bytes, not all zero."""
-        return _random_number(8)
-
-    def generate_trace_id(self) -> int:
-        """Sixteen random bytes, not all zero."""
-        return _random_number(16)
-
-    def is_trace_id_random(self) -> bool:
-        """True: W3C's random flag may be set."""
-        return True
-
-
-def _random_number(size: int) -> int:
-    while not (number := int.from_bytes(os.urandom(size), "big")):
-        pass
-    return number
 
 
 def make_provider(settings: Settings, environ: Mapping[str, str]) -> TracerProvider:

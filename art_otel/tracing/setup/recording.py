@@ -23,8 +23,7 @@ from art_otel.tracing.autoload import is_sdk_off
 from art_otel.tracing.internal_errors import warn_once
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor, Rewrite
 from art_otel.tracing.sdk.rollout_registry import ProcessRollout
-from art_otel.tracing.sdk.scrub_spans import SpanScrubber
-from art_otel.tracing.sdk.span_parts import without_content
+from art_otel.tracing.sdk.span_lines import SpanScrubber, without_content
 from art_otel.tracing.setup.providers import Attachment, add_processor, on_set_provider, unwrap_provider
 from art_otel.tracing.setup.settings import Settings, method_takes_settings, read_settings
 

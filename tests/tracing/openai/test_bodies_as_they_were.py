@@ -10,8 +10,7 @@ from art_otel.live import RolloutBuffer
 from art_otel.scrubbing import Scrubber
 from art_otel.tracing.openai import install
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
-from art_otel.tracing.sdk.scrub_spans import SpanScrubber
-from art_otel.tracing.sdk.span_parts import without_content
+from art_otel.tracing.sdk.span_lines import SpanScrubber, without_content
 from tests.scrubbing.secrets import SECRETS
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import SpanProcessor
 from art_otel.scrubbing import Scrubber
 from art_otel.tracing.openai import install
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
-from art_otel.tracing.sdk.scrub_spans import SpanScrubber
+from art_otel.tracing.sdk.span_lines import SpanScrubber
 from tests.scrubbing.secrets import SECRETS
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 

@@ -12,8 +12,7 @@ from art_otel.conventions import parse_call, role_of
 from art_otel.conventions.content_names import names_content
 from art_otel.sources import FileStats, Limits, Reading, read_lines_of
 from art_otel.spans import Span
-from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder
-from art_otel.tracing.sdk.span_parts import content_environment, without_content
+from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, content_environment, without_content
 from tests.conventions.recorded import MODES, spans
 from tests.gaps import unread
 from tests.tracing.sdk.rewritten import App, Torn, messages

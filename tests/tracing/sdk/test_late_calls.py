@@ -8,8 +8,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
-from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder
-from art_otel.tracing.sdk.span_parts import without_content
+from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, without_content
 from tests.conversions import convert_files
 from tests.tracing.sdk.spans import Traced
 

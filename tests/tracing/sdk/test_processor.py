@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind
 from art_otel.live import RolloutBuffer
 from art_otel.tracing.api.context import SCOPE
 from art_otel.tracing.sdk.rollout_registry import MAX_BYTES
-from art_otel.tracing.sdk.span_parts import without_content
+from art_otel.tracing.sdk.span_lines import without_content
 from art_otel.tracing.setup.providers import RolloutSampler, SystemIdGenerator
 from tests.tracing.sdk.spans import INSTRUMENTOR, Traced
 

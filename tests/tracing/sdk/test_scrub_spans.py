@@ -14,8 +14,7 @@ from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.scrubbing import Scrubber
 from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Span
-from art_otel.tracing.sdk.scrub_spans import SpanScrubber
-from art_otel.tracing.sdk.span_parts import without_content
+from art_otel.tracing.sdk.span_lines import SpanScrubber, without_content
 from tests.scrubbing.secrets import SECRETS, canaries
 from tests.tracing.sdk.rewritten import App, Torn, messages
 

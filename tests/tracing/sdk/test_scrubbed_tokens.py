@@ -5,7 +5,7 @@ import json
 import pytest
 
 from art_otel.scrubbing import Scrubber
-from art_otel.tracing.sdk.scrub_spans import SpanScrubber
+from art_otel.tracing.sdk.span_lines import SpanScrubber
 from tests.conversions import convert_files
 from tests.tracing.sdk.rewritten import App
 from tests.tracing.sdk.test_scrub_spans import GONE, IDS, KEY, call, calls_of, scrubbed
