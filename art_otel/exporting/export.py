@@ -248,7 +248,9 @@ def _why_nothing(part: str | None, report: ExportReport, needs: str, refusals: M
     of = f"{report.exporter} {report.format}" + ("" if part is None else f" for {part}")
     if not report.trajectories:
         return f"nothing to export as {of}: the sources have no trajectories"
-    reasons = dict(Counter(report.trajectories_skipped).most_common()) or dict(report.skipped)
+    reasons = dict(Counter(report.trajectories_skipped).most_common())
+    if sum(reasons.values()) < report.trajectories:  # the others were read, and nothing of them could be written
+        reasons |= Counter(report.skipped).most_common()
     lines = [
         f"nothing to export as {of}, and no file was written: none of {report.trajectories:,} trajectories is used ("
         + ", ".join(f"{reason}: {count:,}" for reason, count in reasons.items())

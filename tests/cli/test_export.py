@@ -98,6 +98,15 @@ def test_nothing_to_export_is_an_error_that_says_why_and_writes_nothing(dataset,
     assert not (tmp_path / "out").exists()
 
 
+def test_where_pairs_say_the_same_the_reasons_of_all_trajectories_are_told(tmp_path, capsys):
+    members = [conversation(f"r{number}", "Rain.", reward) for number, reward in enumerate((0.0, 0.5, 1.0))]
+    write_trajectories(members, tmp_path / "dataset")
+    trl = ("export", tmp_path / "dataset", "--to", "trl", "--format", "dpo", "-o", tmp_path / "out.parquet")
+    assert run(*trl) == 2
+    told = capsys.readouterr().err
+    assert "none of 3 trajectories is used (neither best nor worst: 1, same messages: 1)" in told
+
+
 def test_where_nothing_has_the_reward_that_counts_the_names_of_the_others_are_told(tmp_path, capsys):
     rewards = (
         Reward(name="correct", value=1.0, source="evaluation", time_ns=1),
