@@ -104,7 +104,7 @@ def test_where_pairs_say_the_same_the_reasons_of_all_trajectories_are_told(tmp_p
     trl = ("export", tmp_path / "dataset", "--to", "trl", "--format", "dpo", "-o", tmp_path / "out.parquet")
     assert run(*trl) == 2
     told = capsys.readouterr().err
-    assert "none of 3 trajectories is used (neither best nor worst: 1, same messages: 1)" in told
+    assert "none of 3 trajectories is used (neither best nor worst: 1, pairs: same messages: 1)" in told
 
 
 def test_where_nothing_has_the_reward_that_counts_the_names_of_the_others_are_told(tmp_path, capsys):
