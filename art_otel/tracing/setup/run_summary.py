@@ -36,11 +36,12 @@ def write_run_summary() -> None:
     else:
         inputs = find_inputs([str(folder)]) if files else ()
         records = (record for file in inputs for record in read_file(file, FileStats()))
-        calls = {
-            record.key
+        recorded = {
+            record.key: (record.trace_id, record.parent_span_id)
             for record in records
             if isinstance(record, Span) and record.end_ns is not None and role_of(record) == "inference"
         }
+        calls = [key for key, parent in recorded.items() if parent not in recorded]  # a call in a call is the same one
         counted = f"{len(calls):,} call{'' if len(calls) == 1 else 's'}"
         if not calls:
             sys.stderr.write(f"art-otel: no call of a model was recorded in {shown}; `art-otel doctor` says why\n")
