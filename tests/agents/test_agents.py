@@ -3,6 +3,7 @@
 import json
 import shutil
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,18 @@ def test_verifiers_traces_keep_their_tokens_and_rewards(tmp_path):
     ]
     assert [call.error for call in trajectory.calls] == [None, None, None, "overloaded"]
     assert trajectory.incomplete_reasons == {"no content": 1}  # what the failed call asked
+
+
+def test_an_evaluation_by_verifiers_groups_the_episodes_of_each_task(tmp_path):
+    trajectories, _ = convert_files(tmp_path, HERE / "verifiers_eval.jsonl")
+    tasks = [(one.calls[0].input_messages[0].content, one.group_id) for one in trajectories]
+    assert sorted(Counter(tasks).values()) == [2, 2]
+    assert len({group for _, group in tasks}) == 2
+    assert all(
+        group == f"disabled-42cc23198fbc496a/{one.metadata['task']}"
+        for one, (_, group) in zip(trajectories, tasks, strict=True)
+    )
+    assert {(one.complete, one.split, len(one.turns)) for one in trajectories} == {(True, "val", 3)}
 
 
 def test_mini_swe_agent_is_what_its_server_saw(tmp_path):

@@ -178,7 +178,7 @@ class _TraceSpans:
         if rewards:
             scores.append(Score(name="reward", value=sum(one.score * one.weight for one in rewards.values())))
         attributes = {
-            names.GROUP_ID: group.get("id"),
+            names.GROUP_ID: group.get("id") or _task_in_run(run.get("id"), trace.task.get("key")),
             names.TRAINING_STEP: work.get("step"),
             names.SPLIT: {"train": "train", "eval": "val"}.get(str(work.get("type") or run.get("type"))),
             names.POLICY_VERSION: str(policy["start"]) if "start" in policy else None,
@@ -212,6 +212,11 @@ def _usage(usage: dict[str, Value]) -> dict[str, Value]:
         "prompt_tokens_details": {"cached_tokens": cached},
         "completion_tokens_details": {"reasoning_tokens": usage.get("reasoning_tokens")},
     }
+
+
+def _task_in_run(run: Value, task: Value) -> str | None:
+    """The group of an evaluation, which names none: its episodes of one task."""
+    return f"{run}/{task}" if run and task else None
 
 
 def _ns(seconds: float) -> int:
