@@ -161,9 +161,10 @@ def may_have_role(names: Iterable[str]) -> bool:
 def may_be_call(scope_name: str, span_name: str, attributes: Attributes) -> bool:
     """Whether a span that has just started will be a call: instrumentors name it before they set its role."""
     role = _operation_role(attributes)
-    if role is None and _INSTRUMENTORS.match(scope_name):
-        role = _OPERATIONS.get(operation_of_name(span_name) or "")
-    return role == "inference"
+    if role is None and _INSTRUMENTORS.match(scope_name):  # an app may give spans of its own around calls a kind, too
+        kind = values.text(attributes.get(openinference.SPAN_KIND)) or ""
+        role = _OPENINFERENCE_KINDS.get(kind.upper()) or _OPERATIONS.get(operation_of_name(span_name) or "")
+    return role == "inference" and not span_name.endswith(_COUNT)
 
 
 def names_model(span: Span) -> bool:

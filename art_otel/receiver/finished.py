@@ -69,6 +69,7 @@ class FinishedRollouts:
         self._lock = threading.Lock()
         self._assembler = Assembler(tuple(rollout_spans), names)
         self._news = threading.Event()
+        self._tell: Callable[[], None] = lambda: None
         self._closing = False
         self._kept = _KeptTrajectories()
         self._unwritten: tuple[list[Finished], list[GivenSpans]] = ([], [])
@@ -92,8 +93,9 @@ class FinishedRollouts:
             following = threading.Thread(target=self._follow, args=(follows,), name="art-otel follow", daemon=True)
             self._threads.append(following)
 
-    def start(self) -> None:
-        """Begin to look."""
+    def start(self, tell: Callable[[], None]) -> None:
+        """Begin to look. `tell` has what was written told here (`add`) that was not yet."""
+        self._tell = tell
         self._assembler.start()
         for thread in self._threads:
             thread.start()
@@ -195,6 +197,7 @@ class FinishedRollouts:
             self._news.wait(_LOOK_EVERY)
             self._news.clear()
             try:
+                self._tell()  # else a grace could end a rollout whose newest call is written, and not known here
                 while not self._closing and self._give():
                     pass
                 self._sweep()

@@ -158,7 +158,7 @@ class Receiver:
 
     def start(self) -> None:
         """Listen. Raises UsageError where an address or a certificate cannot be used."""
-        self.finished.start()
+        self.finished.start(self.ingest.tell)
         self._thread.start()
         try:
             if self._front is not None:

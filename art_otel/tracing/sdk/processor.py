@@ -249,11 +249,12 @@ class RecordingSpanProcessor(SpanProcessor):
     def _end(self, span: ReadableSpan) -> None:
         active = self.registry.of(span)
         if active is not None and active.is_root:
-            match self.rollouts.take_ends(active.rollout or ""):
-                case (ReadableSpan() as first, ReadableSpan() as last):
-                    _add_root_texts(span, first, last)
-                case _:
-                    pass
+            with self._handle_internal_errors:  # without these texts the span is recorded as it is
+                match self.rollouts.take_ends(active.rollout or ""):
+                    case (ReadableSpan() as first, ReadableSpan() as last):
+                        _add_root_texts(span, first, last)
+                    case _:
+                        pass
         is_ours = active is not None and (active.rollout is not None or active.is_aside)
         if is_ours or attributes.ROLLOUT_ID in (span.attributes or {}):  # which a span of many attributes has lost
             span = self._rewritten(span)  # before anything else can fail: others see what is not rewritten

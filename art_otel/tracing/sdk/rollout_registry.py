@@ -34,6 +34,7 @@ from opentelemetry.util.types import Attributes
 from art_otel import attributes, spans
 from art_otel.conventions import Role, may_be_call, may_have_role, role_of
 from art_otel.conventions.dialects.genai import OPERATION_NAME
+from art_otel.conventions.dialects.openinference import SPAN_KIND
 from art_otel.conventions.exchanges import whole_attributes
 from art_otel.forks import after_fork
 from art_otel.live import RolloutBuffer
@@ -239,14 +240,20 @@ def path_up(context: SpanContext | None) -> Iterator[Span]:
 
 def is_call(span: ReadableSpan) -> bool:
     """Whether a span that has just started will be an LLM call."""
-    operation = (span.attributes or {}).get(OPERATION_NAME)
-    return _may_be_call(scope_of(span), span.name, operation if isinstance(operation, str) else None)
+    said = span.attributes or {}
+    operation, kind = said.get(OPERATION_NAME), said.get(SPAN_KIND)
+    return _may_be_call(
+        scope_of(span),
+        span.name,
+        operation if isinstance(operation, str) else None,
+        kind if isinstance(kind, str) else None,
+    )
 
 
 @lru_cache(maxsize=1024)
-def _may_be_call(scope: str, name: str, operation: str | None) -> bool:
+def _may_be_call(scope: str, name: str, operation: str | None, kind: str | None) -> bool:
     """Decide it once for all spans that say the same."""
-    return may_be_call(scope, name, {} if operation is None else {OPERATION_NAME: operation})
+    return may_be_call(scope, name, {OPERATION_NAME: operation, SPAN_KIND: kind})
 
 
 def was_call(span: ReadableSpan) -> bool:

@@ -47,6 +47,23 @@ def test_calls_that_nothing_is_around_join_the_process(tmp_path):
     assert (found.name, len(found.calls), found.status, found.complete) == ("app.py", 5, "ok", True)
 
 
+def test_an_instrumentors_span_around_the_clients_own_joins_the_process(tmp_path):
+    """Anthropic's client traces itself below the span of OpenInference, whose name says nothing and whose kind does."""
+    traced = Traced(tmp_path)
+    openinference = traced.provider.get_tracer("openinference.instrumentation.anthropic")
+    client = traced.provider.get_tracer("com.anthropic.sdk.python")
+    for number in range(2):
+        kind, operation = {"openinference.span.kind": "LLM"}, {"gen_ai.operation.name": "chat"}
+        with openinference.start_as_current_span("messages.create", attributes=kind) as call:
+            client.start_span("anthropic.messages.create", attributes=operation).end()
+            call.set_attribute("llm.input_messages.0.message.role", "user")
+            call.set_attribute("llm.input_messages.0.message.content", f"q{number}")
+            call.set_attribute("llm.output_messages.0.message.role", "assistant")
+            call.set_attribute("llm.output_messages.0.message.content", "a")
+    (trajectory,), _ = traced.convert()
+    assert (trajectory.name, len(trajectory.calls)) == ("app.py", 2)
+
+
 def test_a_span_around_a_call_is_the_rollout(tmp_path):
     app = Traced(tmp_path)
     with app.app.start_as_current_span("GET /ask"):
