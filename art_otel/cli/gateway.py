@@ -22,7 +22,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="pass requests on to model servers, and record every call of any agent",
         description="Run a gateway between agents and model servers (vLLM, SGLang, llama.cpp, OpenAI, Anthropic,"
         " …). Agents need only another base URL. Answers pass through as they come. Each call of Chat"
-        " Completions, Completions, Responses or Messages becomes a span of its rollout, with the"
+        " Completions, Completions, Responses, Messages or generateContent becomes a span of its rollout, with the"
         " token ids that the server returns. Finished rollouts go to trainers (art_otel.connect). The"
         " recorded spans are a dump: `art-otel convert DIR/spool/received`. OTLP is received at the"
         " same address.",

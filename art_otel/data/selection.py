@@ -7,6 +7,7 @@ them. To add one, for example the option `tools="drop"`:
     Selection          a field `tools`, with its DescribedOption; SelectionKeywords: what callers write
     choosing           the rule: a line in `left_out_by`, if it concerns completions, or in `choose`
     cures              what helps against its reason
+    cli/export         its flag
 
 `where` and shares of a `split` look at more than columns: `filters` makes `rollouts` of them, before all others.
 """

@@ -4,8 +4,8 @@
     translation                        its request as Chat Completions has it, its answers and errors
     grading                            where a server has it, and its name
 
-Invariant: a new dialect is its row here. Its requests, answers and errors are in a module of `exchange/`, and what its
-bodies mean in `conventions/bodies/`.
+Invariant: what other modules ask of a dialect is in its row. Its requests, answers and errors are in a module of
+`exchange/`, what ends and cuts its answers in `exchange`, and what its bodies mean in `conventions/bodies/`.
 """
 
 import re

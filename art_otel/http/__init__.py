@@ -1,4 +1,4 @@
-"""HTTP: what the receiver and the viewer share: the server, tokens, limits, what browsers may do.
+"""HTTP: what the receiver, the gateway and the viewer share: the server, tokens, limits, what browsers may do.
 
 Invariant: a client that is slow, too large or unknown gets its status, and costs no more memory than the limits say.
 """

@@ -4,9 +4,10 @@
                 │
                 └─► Ingest ─► spool ─► …      and is a span, as if the agent had sent it to the receiver
 
-Invariant: status, headers and bytes are the server's, each piece as it comes; when the agent leaves, the server is
-left. The span of a call is in the spool before the agent has the last of the answer. API keys go to the server and
-nowhere else. The gateway's own paths are /healthz, /metrics, /rollout/ID/end, /rollout/ID/reward and the receiver's.
+Invariant: the agent gets the server's status, headers and bytes, without what the gateway asked for beside it, or what
+its own dialect says instead; of a stream each piece as it comes. When the agent leaves, the server is left. The span of
+a call is in the spool before the agent has the last of the answer. API keys go to the server and nowhere else. The
+gateway's own paths are /healthz, /metrics, /rollout/ID/end, /rollout/ID/reward and the receiver's.
 """
 
 import asyncio

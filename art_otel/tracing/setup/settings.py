@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai", "openinference", "openai-v2"]
 
-"""As the option of `batches`; no import of its module, which needs numpy."""
-
 _Given = TypeVar("_Given")
 _Value = TypeVar("_Value")
 _P = ParamSpec("_P")
