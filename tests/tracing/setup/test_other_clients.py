@@ -59,7 +59,8 @@ def recorded(tmp_path: Path):
             done = run_command(tmp_path, *command, ART_OTEL_DIR=str(tmp_path), **settings)
         assert done.code == 0, done.errors
         (trajectory,), _ = convert_files(tmp_path / "dataset", tmp_path / "spool")
-        assert way != "whole" or "art-otel: 2 calls in " in done.errors, "a client's own span in an instrumentor's"
+        if way == "whole" and client != "anthropic":  # whose own span is beside that of OpenLLMetry
+            assert "art-otel: 2 calls in " in done.errors, "a client's own span in an instrumentor's"
         return trajectory, server.truth
 
     return run
