@@ -97,6 +97,31 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="for formats of messages, and others whose trainer imitates every example: write only the first of equal"
         " conversations",
     )
+    _add_selection(parser)
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="leave out longer sequences")
+    parser.add_argument(
+        "--min-reward",
+        type=float,
+        metavar="X",
+        help="for formats whose trainer imitates every conversation (such as sft): leave out rollouts with a lower"
+        " reward, or without one",
+    )
+    parser.add_argument(
+        "--images",
+        choices=("mask", "placeholders"),
+        help="for formats of token ids that carry no images, audio and files: what happens to completions sampled"
+        " behind these, of which the ids have placeholders alone: mask (the default) makes them only context, or"
+        " placeholders to write them",
+    )
+    parser.add_argument(
+        "--option", action="append", default=[], type=_option, metavar="NAME=VALUE", help="an option of the format"
+    )
+    parser.add_argument("--json", action="store_true", help="print the report, or the list, as JSON")
+    parser.set_defaults(run=run)
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    """Add what chooses rollouts and completions, as `data.selection` describes it."""
     parser.add_argument(
         "--status", action="append", choices=_STATUSES, help="only this status; may be repeated (default: ok)"
     )
@@ -165,26 +190,6 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="completions whose request allowed only some tokens, such as those of a schema: train them, or keep them"
         " as context only (default: keep)",
     )
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="leave out longer sequences")
-    parser.add_argument(
-        "--min-reward",
-        type=float,
-        metavar="X",
-        help="for formats whose trainer imitates every conversation (such as sft): leave out rollouts with a lower"
-        " reward, or without one",
-    )
-    parser.add_argument(
-        "--images",
-        choices=("mask", "placeholders"),
-        help="for formats of token ids that carry no images, audio and files: what happens to completions sampled"
-        " behind these, of which the ids have placeholders alone: mask (the default) makes them only context, or"
-        " placeholders to write them",
-    )
-    parser.add_argument(
-        "--option", action="append", default=[], type=_option, metavar="NAME=VALUE", help="an option of the format"
-    )
-    parser.add_argument("--json", action="store_true", help="print the report, or the list, as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

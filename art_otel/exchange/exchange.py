@@ -124,9 +124,12 @@ class Exchange:
         """The request without its conversation, which is most of it; of its tools whether there are any."""
         if self.dialect == "gemini" or not self.fields:
             return self.request
-        settings: dict[str, Value] = {
-            name: msgspec.json.decode(value) for name, value in self.fields.items() if name not in _CONVERSATION
-        }
+        try:
+            settings: dict[str, Value] = {
+                name: msgspec.json.decode(value) for name, value in self.fields.items() if name not in _CONVERSATION
+            }
+        except UNREADABLE:  # a number beyond a float, or half a character: the server says what it thinks of it
+            return self.request
         if "tools" in self.fields:
             settings["tools"] = bytes(self.fields["tools"]) not in (b"null", b"[]")
         return settings

@@ -143,9 +143,12 @@ class RequestAdditions:
         return (*of_fields, *_SGLANG) if self.ask.headers else of_fields
 
     def body(self, fields: RawFields) -> bytes | None:
-        """The body of a request of these fields with what is asked for; None where nothing is."""
+        """The body of a request of these fields with what is asked for; None where it goes as it came.
+
+        So goes one whose fields only a lenient reader sees, as with half an emoji in it: they would be lost.
+        """
         added = {name: msgspec.Raw(_ENCODE(value)) for name, value in self.fields.items()}
-        return _ENCODE({**fields, **added}) if added else None
+        return _ENCODE({**fields, **added}) if added and fields else None
 
     def without_tokens(self, body: bytes) -> bytes:
         """A body without what the agent did not ask for; as it is where it has nothing of that, or is no JSON."""

@@ -561,6 +561,15 @@ def test_versions_of_weights_are_asked_for_and_the_agent_does_not_see_them(tmp_p
     assert [one.version for one in call.choices[0].weight_versions] == ["7"]
 
 
+@pytest.mark.parametrize("odd", [b'"user": "\\ud800"', b'"temperature": 1e999'])
+def test_what_only_a_lenient_reader_takes_is_the_servers_to_judge(tmp_path, address, odd):
+    body = b'{"model": "m", %b, "messages": [{"role": "user", "content": "Hi"}]}' % odd
+    with gateway(tmp_path, address) as running:
+        alone = httpx.post(f"{address}/v1/chat/completions", content=body)
+        passed = httpx.post(f"{running.url}/rollout/r/v1/chat/completions", content=body)
+    assert passed.status_code == alone.status_code
+
+
 def test_processes_that_were_forked_make_other_ids():
     program = """
 import os
