@@ -93,7 +93,12 @@ def chat_request(request: Mapping[str, Value]) -> ChatRequest:
 def chat_settings(request: Mapping[str, Value]) -> AnswerFields:
     """The tools of a request, which of them to call, and how much to reason, as vLLM reads them itself."""
     functions: list[AnswerFields] = [
-        {"name": tool.get("name"), "description": tool.get("description"), "parameters": tool.get("input_schema")}
+        {
+            "name": tool.get("name"),
+            "description": tool.get("description"),
+            "parameters": tool.get("input_schema"),
+            **named(tool, {"strict": "strict"}),
+        }
         for _, tool in entries_of(request.get("tools"), "tools")
     ]
     choice = mapping_of(request.get("tool_choice"))

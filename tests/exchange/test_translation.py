@@ -170,6 +170,14 @@ def test_a_conversation_with_tools_images_and_reasoning_is_the_same_in_every_dia
     assert streamed["stream_options"] == {"include_usage": True}
 
 
+def test_a_tool_whose_arguments_have_to_fit_is_one_in_chat_too():
+    function = {"name": "look", "parameters": LOOK, "strict": True}
+    of_messages = {"name": "look", "input_schema": LOOK, "strict": True}
+    for dialect, tool in (("messages", of_messages), ("responses", {"type": "function", **function})):
+        body = json.loads(Translation(dialect, {"model": "m", "tools": [tool]}).body)
+        assert body["tools"] == [{"type": "function", "function": function}]
+
+
 @pytest.mark.parametrize(
     ("dialect", "request_", "field"),
     [
