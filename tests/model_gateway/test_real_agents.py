@@ -61,6 +61,14 @@ def opencode(url: str, text: str) -> Start:
     return [str(programs / "opencode"), "run", text], {"OPENCODE_CONFIG_CONTENT": json.dumps(config), **quiet}
 
 
+def gemini_cli(url: str, text: str) -> Start:
+    modules = npm_packages(GEMINI_CLI)
+    settings = modules.parent / "settings.json"  # else it asks its user how to log in
+    settings.write_text('{"security": {"auth": {"selectedType": "gemini-api-key"}}}', encoding="utf-8")
+    names = {"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": url, "GEMINI_CLI_SYSTEM_SETTINGS_PATH": str(settings)}
+    return [str(modules / ".bin" / "gemini"), "--skip-trust", "-m", "m", "-p", text], names
+
+
 def ai_sdk(url: str, text: str, name: str = "ai-sdk") -> Start:
     modules = npm_packages(*AI_SDK)
     # Node looks for packages beside the program.
@@ -146,14 +154,9 @@ def test_claude_code_in_rollouts_of_an_app(tmp_path):
 
 
 def test_gemini_cli(tmp_path):
-    programs = npm_packages(GEMINI_CLI) / ".bin"
-    (settings := tmp_path / "home" / ".gemini").mkdir(parents=True)
-    chosen = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
-    (settings / "settings.json").write_text(json.dumps(chosen))
     with gemini_server() as url, gateway(tmp_path / "art", url) as running:
-        names = {"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": f"{running.url}/rollout/mine"}
-        command = [str(programs / "gemini"), "--skip-trust", "-m", "gemini-2.5-flash", "-p", "Say HELLO"]
-        known = {**environment_of(settings.parent), **names}
+        command, names = gemini_cli(f"{running.url}/rollout/mine", "Say HELLO")
+        known = {**environment_of(tmp_path), **names}
         said = subprocess.run(command, env=known, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
     assert "You said HELLO." in said.stdout
     (trajectory,) = recorded(tmp_path / "art")

@@ -15,9 +15,12 @@ from typing import Final
 import numpy as np
 
 import art_otel
+from art_otel.calls import InferenceCall
 from art_otel.data import Batch
 from art_otel.trajectories import Trajectory
 from tests.data.token_rollouts import EVERYTHING
+from tests.gaps import kinds
+from tests.model_servers.llama import prompt_ids
 from tests.model_servers.servers import ModelServer
 
 _TORCH: Final = Path(__file__).with_name("torch_logprobs.py")
@@ -131,3 +134,49 @@ def torch_logprobs(rows: Sequence[Row], server: ModelServer) -> list[list[float]
     command = [str(server.python), str(_TORCH), str(server.model)]
     done = subprocess.run(command, input=asked, stdout=subprocess.PIPE, text=True, check=True, timeout=600)
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def rows_of(name: str, call: InferenceCall, server: ModelServer) -> list[Row]:
+    """A row for each choice of a call that has its ids."""
+    assert call.usage is None or call.usage.output_tokens == sum(len(choice.token_ids) for choice in call.choices)
+    rows = []
+    for choice in call.choices:
+        prompt = prompt_ids(server, call, choice.index)
+        ids = [*prompt, *choice.token_ids.tolist()]
+        at = list(range(len(prompt), len(ids)))
+        logprobs = np.array([0.0] * len(prompt) + choice.logprobs.tolist(), np.float32)
+        rows.append(Row(name, np.array(ids, np.int32), at, logprobs))
+    return rows
+
+
+def check_calls(trajectory: Trajectory, server: ModelServer, *, close: float, has_gaps: bool = False) -> str:
+    """All ids are there, as many as the server counted, with torch's log probabilities but where a call is of a tool.
+
+    A random model calls a tool only where a grammar binds it, which changes what is likely. With `has_gaps` a call may
+    have no ids where the server left some out, and says so. What was compared, in a line.
+    """
+    rows: list[Row] = []
+    gaps = 0
+    for call in trajectory.calls:
+        assert call.error_type is None, call
+        choices = call.choices or ()
+        if has_gaps and "miscounted" in kinds(call):
+            gaps += 1
+            assert {choice.token_ids for choice in choices} == {None}, call
+            continue
+        assert call.prompt_token_ids is not None or has_gaps, call
+        assert all(len(choice.token_ids) == len(choice.logprobs) for choice in choices), call
+        if call.usage is not None and call.prompt_token_ids is not None:  # a client asks for that of a stream, or not
+            assert call.usage.input_tokens == len(call.prompt_token_ids)
+        if not any(choice.message.tool_calls for choice in choices):
+            rows += rows_of(trajectory.rollout_id, call, server)
+    if not gaps:
+        assert trajectory.complete, trajectory.incomplete_reasons
+        assert all(turn.tokens_untrained is None for turn in trajectory.turns)
+    worst = 0.0
+    for row, expected in zip(rows, torch_logprobs(rows, server), strict=True):
+        worst = max(worst, *np.abs(row.logprobs[row.at] - np.array(expected)).tolist())
+    tokens = sum(len(row.at) for row in rows)
+    told = f"{len(trajectory.calls)} calls, {gaps} miscounted; {tokens} tokens as torch has them, the worst {worst:.1e}"
+    assert worst < close, told
+    return told

@@ -1,4 +1,4 @@
-"""A real vLLM and a real llama.cpp, one for all tests."""
+"""Real servers, each one for all tests that ask for it."""
 
 import pytest
 
@@ -13,6 +13,21 @@ def vllm(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def plain_vllm(tmp_path_factory):
+    """One that cannot sample from ids, as it is started without `--enable-scale-out`."""
+    with vllm_server(tmp_path_factory.mktemp("vllm") / "vllm.log", takes_ids=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def llama(tmp_path_factory):
     with llama_server(tmp_path_factory.mktemp("llama") / "llama.log") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def llama_for_agents(tmp_path_factory):
+    """One with room for the prompts of agents."""
+    options = ("--ctx-size", "65536", "--parallel", "1")
+    with llama_server(tmp_path_factory.mktemp("llama") / "llama.log", *options) as running:
         yield running

@@ -49,15 +49,15 @@ def llama_python() -> Path:
 
 
 @contextmanager
-def llama_server(log: Path) -> Iterator[ModelServer]:
-    """A llama.cpp, started here unless one runs already. What it prints goes to `log`."""
-    running, python = os.environ.get("LLAMA_TEST_URL"), os.environ.get("LLAMA_TEST_PYTHON")
-    installed = Path(python) if running and python else llama_python()
+def llama_server(log: Path, *options: str) -> Iterator[ModelServer]:
+    """A llama.cpp, started here unless one runs already or it needs more options. What it prints goes to `log`."""
+    running, python = None if options else os.environ.get("LLAMA_TEST_URL"), os.environ.get("LLAMA_TEST_PYTHON")
+    installed = Path(python) if python else llama_python()
     model = made_model(installed)
     if running:
         yield ModelServer(running, model, installed)
         return
-    command = [_program(installed), "--model", str(_made_gguf(installed, model)), *_OPTIONS]
+    command = [_program(installed), "--model", str(_made_gguf(installed, model)), *_OPTIONS, *options]
     with serving(command, {}, log) as url:
         yield ModelServer(url, model, installed)
 

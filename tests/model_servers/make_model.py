@@ -75,7 +75,7 @@ def main(folder: Path, docs: Path) -> None:
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=32,
-        max_position_embeddings=8192,
+        max_position_embeddings=65536,  # Claude Code begins with 34,000 tokens; behind the last, vLLM has no numbers
         tie_word_embeddings=False,
         initializer_range=0.15,  # flat enough to sample all kinds of text, steep enough to tell contexts apart
         **ids,

@@ -1,9 +1,10 @@
 """Real model servers: each in an environment of its own, which is installed once and kept, with a tiny random model.
 
 `VLLM_TEST_URL` and `VLLM_TEST_PYTHON` name a vLLM that runs already, of a model whose folder is here, and the
-Python of its environment. Tests leave what they did not start.
+Python of its environment; `VLLM_TEST_PLAIN_URL` one without `--enable-scale-out`. Tests leave what they did not start.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -39,11 +40,13 @@ _OPTIONS: Final = (
     *("--served-model-name", "tiny", "m", "--dtype", "float32", "--max-model-len", "65536", "--enforce-eager"),
     *("--override-generation-config", '{"max_new_tokens": 256}'),  # agents do not say when to stop, nor does the model
     *("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3"),
-    *("--max-num-seqs", "16", "--enable-scale-out", "--trust-request-chat-template", "--host", "127.0.0.1"),
+    *("--max-num-seqs", "16", "--trust-request-chat-template", "--host", "127.0.0.1"),
 )
+_SCALE_OUT: Final = "--enable-scale-out"
+"""Takes and gives ids."""
+
 _SETTINGS: Final = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",  # Claude Code begins with 34,000 tokens
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_TARGET_DEVICE": "cpu",
     "HF_HUB_OFFLINE": "1",
@@ -61,16 +64,17 @@ class ModelServer(NamedTuple):
 
 
 @contextmanager
-def vllm_server(log: Path) -> Iterator[ModelServer]:
+def vllm_server(log: Path, *, takes_ids: bool = True) -> Iterator[ModelServer]:
     """A vLLM, started here unless one runs already. What it prints goes to `log`."""
-    running, python = os.environ.get("VLLM_TEST_URL"), os.environ.get("VLLM_TEST_PYTHON")
+    running = os.environ.get("VLLM_TEST_URL" if takes_ids else "VLLM_TEST_PLAIN_URL")
+    python = os.environ.get("VLLM_TEST_PYTHON")
     if running and python:
         with urlopen(f"{running}/v1/models", timeout=60) as answer:
             served, *_ = json.load(answer)["data"]
         yield ModelServer(running, Path(served["root"]), Path(python))
         return
     installed = vllm_python()
-    with _vllm(installed, made_model(installed), log) as server:
+    with _vllm(installed, made_model(installed), log, *([_SCALE_OUT] if takes_ids else [])) as server:
         yield server
 
 
@@ -80,13 +84,16 @@ def vllm_in_training(folder: Path) -> Iterator[ModelServer]:
     installed = vllm_python()
     model = folder / "model"
     shutil.copytree(made_model(installed), model)
-    with _vllm(installed, model, folder / "vllm.log", {"VLLM_SERVER_DEV_MODE": "1"}) as server:
+    settings = {"VLLM_SERVER_DEV_MODE": "1"}
+    with _vllm(installed, model, folder / "vllm.log", _SCALE_OUT, settings=settings) as server:
         yield server
 
 
 @contextmanager
-def _vllm(installed: Path, model: Path, log: Path, settings: Mapping[str, str] | None = None) -> Iterator[ModelServer]:
-    command = [str(installed.with_name("vllm")), "serve", str(model), *_OPTIONS]
+def _vllm(
+    installed: Path, model: Path, log: Path, *options: str, settings: Mapping[str, str] | None = None
+) -> Iterator[ModelServer]:
+    command = [str(installed.with_name("vllm")), "serve", str(model), *_OPTIONS, *options]
     path = f"{installed.parent}{os.pathsep}{os.environ['PATH']}"
     with serving(command, {**_SETTINGS, **(settings or {}), "PATH": path}, log) as url:
         yield ModelServer(url, model, installed)
@@ -106,11 +113,12 @@ def vllm_python() -> Path:
 
 
 def made_model(python: Path) -> Path:
-    """The folder of the model, made in the environment's own folder."""
-    folder = python.parent.parent / "model"
+    """The folder of the model, made in the environment's own folder, anew where its program is another."""
+    program = _HERE / "make_model.py"
+    folder = python.parent.parent / f"model-{hashlib.sha256(program.read_bytes()).hexdigest()[:8]}"
     with only_one(python.parent.parent):
         if not (folder / "generation_config.json").exists():
-            made = [str(python), str(_HERE / "make_model.py"), str(folder), str(_ROOT / "docs")]
+            made = [str(python), str(program), str(folder), str(_ROOT / "docs")]
             subprocess.run(made, check=True, timeout=600)
     return folder
 

@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 
 import art_otel
-from art_otel.calls import InferenceCall
 from tests.gaps import kinds
 from tests.model_gateway.gateways import gateway
-from tests.model_servers.agreement import Row, torch_logprobs
+from tests.model_servers.agreement import rows_of, torch_logprobs
 from tests.model_servers.asks import LOOK, MODEL, TOOLS, anthropic_asks, openai_asks, user
-from tests.model_servers.llama import prompt_ids, tokenized
+from tests.model_servers.llama import tokenized
 from tests.model_servers.runs import ask, converted, run_app
 from tests.model_servers.servers import ModelServer
 
@@ -95,20 +94,6 @@ def check(trajectories: list[art_otel.Trajectory], llama: ModelServer, mode: str
     print(f"\n{mode}: {told}")
     assert told.worst < CLOSE
     return told
-
-
-def rows_of(name: str, call: InferenceCall, llama: ModelServer) -> list[Row]:
-    """A row for each choice of a call that has its ids."""
-    assert call.usage is not None
-    assert call.usage.output_tokens == sum(len(choice.token_ids) for choice in call.choices), (name, call)
-    rows = []
-    for choice in call.choices:
-        prompt = prompt_ids(llama, call, choice.index)
-        ids = [*prompt, *choice.token_ids.tolist()]
-        at = list(range(len(prompt), len(ids)))
-        logprobs = np.array([0.0] * len(prompt) + choice.logprobs.tolist(), np.float32)
-        rows.append(Row(name, np.array(ids, np.int32), at, logprobs))
-    return rows
 
 
 def test_an_app_without_a_gateway(llama, tmp_path):
