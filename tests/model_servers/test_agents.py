@@ -22,11 +22,9 @@ from tests.model_gateway.test_real_agents import (
 )
 from tests.model_servers.agreement import check_calls
 from tests.model_servers.door import CHAT, SAMPLES_FROM_IDS, Called, door
+from tests.model_servers.test_logprobs import CLOSE_OVER_MANY
 
 pytestmark = pytest.mark.real_server
-
-CLOSE = 1e-4
-"""Prompts of agents have up to 34,000 tokens, over which float32 sums less exactly than over a few."""
 
 CALLED = {
     claude: Called("Read", '\\{"file_path": "/etc/hostname"\\}'),
@@ -45,7 +43,7 @@ def test_every_call_of_an_agent_has_its_ids(vllm, tmp_path, agent):
         start(agent, running.url, tmp_path)
     (trajectory,) = recorded(tmp_path / "art")
     assert {call.extra["prompt"] for call in trajectory.calls} <= {"not_needed", "spliced", "differing"}
-    print(check_calls(trajectory, vllm, close=CLOSE))
+    print(check_calls(trajectory, vllm, close=CLOSE_OVER_MANY))
 
 
 @pytest.mark.xdist_group("vllm")
@@ -62,7 +60,7 @@ def test_an_agent_calls_a_tool_and_goes_on(vllm, tmp_path, agent):
     expected = DIALECTS[agent] if agent is gemini_cli else None
     assert {call.extra.get("translated_from") for call in trajectory.calls} == {expected}
     assert has_result(trajectory)
-    print(check_calls(trajectory, vllm, close=CLOSE))
+    print(check_calls(trajectory, vllm, close=CLOSE_OVER_MANY))
 
 
 @pytest.mark.xdist_group("plain_vllm")
@@ -77,7 +75,7 @@ def test_an_agent_calls_a_tool_on_a_server_that_cannot_sample_from_ids(plain_vll
     assert opened.asked == [CHAT] * len(trajectory.calls)
     assert {call.extra.get("translated_from") for call in trajectory.calls} == {DIALECTS[agent]}
     assert has_result(trajectory)
-    print(check_calls(trajectory, plain_vllm, close=CLOSE))
+    print(check_calls(trajectory, plain_vllm, close=CLOSE_OVER_MANY))
 
 
 @pytest.mark.xdist_group("llama")
@@ -92,7 +90,7 @@ def test_an_agent_talks_to_llama(llama_for_agents, tmp_path, agent):
     (trajectory,) = recorded(tmp_path / "art")
     assert {*opened.asked} == {CHAT}
     assert {call.extra.get("translated_from") for call in trajectory.calls} == {DIALECTS[agent]}
-    print(check_calls(trajectory, llama_for_agents, close=CLOSE, has_gaps=True))
+    print(check_calls(trajectory, llama_for_agents, close=CLOSE_OVER_MANY, has_gaps=True))
 
 
 def start(agent, url: str, folder: Path) -> None:
