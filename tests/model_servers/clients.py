@@ -48,7 +48,7 @@ def chat(url: str, first: str, *, is_stream: bool) -> None:
     said: list = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": ASKS[0]}]
     for limit, choice in ((FIRST, first), (SECOND, "auto")):
         asked = {"model": MODEL, "messages": said, "max_tokens": limit, "tool_choice": choice, "extra_body": PLAIN}
-        asked["tools"] = [{"type": "function", "function": {**ABOUT, "parameters": CITY, "strict": True}}]
+        asked["tools"] = [{"type": "function", "function": {**ABOUT, "parameters": CITY}}]
         if is_stream:
             state, usage = ChatCompletionStreamState(), {"include_usage": True}
             chunks = list(client.chat.completions.create(**asked, stream=True, stream_options=usage))
@@ -80,7 +80,7 @@ def messages(url: str, first: str, *, is_stream: bool) -> None:
     said: list = [{"role": "user", "content": ASKS[0]}]
     for limit, choice in ((FIRST, "any" if first == "required" else first), (SECOND, "auto")):
         asked = {"model": MODEL, "messages": said, "max_tokens": limit, "system": "Be brief.", "extra_body": PLAIN}
-        asked |= {"tools": [{**ABOUT, "input_schema": CITY, "strict": True}], "tool_choice": {"type": choice}}
+        asked |= {"tools": [{**ABOUT, "input_schema": CITY}], "tool_choice": {"type": choice}}
         if is_stream:
             check(RawMessageStreamEvent, client.messages.create(**asked, stream=True))
             with client.messages.stream(**asked) as stream:
@@ -104,7 +104,7 @@ def responses(url: str, first: str, *, is_stream: bool) -> None:
     said: list = [{"role": "user", "content": ASKS[0]}]
     for limit, choice in ((FIRST, first), (SECOND, "auto")):
         asked = {"model": MODEL, "input": said, "max_output_tokens": limit, "instructions": "Be brief."}
-        asked |= {"tools": [{"type": "function", **ABOUT, "parameters": CITY, "strict": True}], "extra_body": PLAIN}
+        asked |= {"tools": [{"type": "function", **ABOUT, "parameters": CITY}], "extra_body": PLAIN}
         asked |= {"tool_choice": choice, "store": False}
         if is_stream:
             events = list(client.responses.create(**asked, stream=True))
