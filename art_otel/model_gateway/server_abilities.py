@@ -1,7 +1,7 @@
 """Server abilities: what one model server can, asked of it when somebody wants to know.
 
     has                 an empty request to a path: 404, 405 and 501 say that there is none
-    samples_from_ids    an empty request to the path of vLLM that takes and gives ids
+    samples_from_ids    an empty request to the path of vLLM that takes and gives ids; 403 names what to start it with
     chat_has_ids        one token of a model by Chat Completions, with its id asked for
     streams_ids         one token of a stream with tools, which llama.cpp refuses to give logprobs of
     stores_responses    what vLLM can do only with a store, about a response that is not there
@@ -63,6 +63,8 @@ _TOOL: Final[AnswerFields] = {"type": "function", "function": {"name": "look", "
 COMPLETION_IDS: Final = f"{names.COMPLETION_TOKENS_PREFIX}0"
 _NO_RESPONSE: Final = "resp_none"
 _STORE_SETTING: Final = b"VLLM_ENABLE_RESPONSES_API_STORE"
+_SCALE_OUT: Final = b"--enable-scale-out"
+"""What vLLM names where it was started without it: it forbids the path then."""
 
 
 class _Said(NamedTuple):
@@ -109,7 +111,8 @@ class ServerAbilities:
             body = await read(answered)
             if answered.status in _MISSING and b"token_ids" in body:
                 return _Said(answer=True, seconds=_FOREVER)
-            if answered.status in _UNKNOWN or answered.status >= 500:  # HTTP's own line
+            is_unclear = answered.status in _UNKNOWN or answered.status >= 500  # HTTP's own line
+            if is_unclear and _SCALE_OUT not in body:
                 return _Said(answer=None, seconds=_NOT_AT_ALL)
             if not self._is_said:
                 self._is_said = True

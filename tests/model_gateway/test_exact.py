@@ -54,6 +54,32 @@ ANSWER = {
 }
 
 
+DISABLED = {
+    "message": "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.",
+    "type": "PermissionDeniedError",
+    "code": 403,
+}
+"""What vLLM 0.32 answers to its paths that take and give ids, where it was started without them."""
+
+
+def test_a_vllm_that_was_started_without_ids_is_asked_for_them_once(tmp_path):
+    asks: list[str] = []
+
+    def answer(path: str, _: str) -> tuple[int, str, str]:
+        asks.append(path)
+        is_chat = path == "/v1/chat/completions"
+        return (200 if is_chat else 403, "application/json", json.dumps(ANSWER if is_chat else {"error": DISABLED}))
+
+    with serving(answer) as url:
+        with gateway(tmp_path, url) as running:
+            body = {"model": "m", "messages": [{"role": "user", "content": "2 + 2?"}]}
+            for _ in range(3):
+                assert httpx.post(f"{running.url}/rollout/1/v1/chat/completions", json=body, timeout=30).is_success
+        assert asks.count("/inference/v1/generate") == 1
+        with pytest.raises(UsageError, match="--enable-scale-out"), gateway(tmp_path, url, tokens="exact"):
+            pass
+
+
 @pytest.mark.parametrize("form", ["{}", "[]", "no JSON"])
 def test_a_server_of_another_version_is_asked_as_the_agent_asked(tmp_path, form):
     def answer(path: str, _: str) -> tuple[int, str, str]:
