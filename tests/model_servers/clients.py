@@ -1,7 +1,7 @@
-"""Clients: `clients.py URL CHOICE` asks a server by the official clients of four dialects, and prints what each got.
+"""Clients: `clients.py URL` asks a server by the official clients of four dialects, and prints what each got.
 
-A conversation has two turns, whole and streamed: in the first one a tool is `auto` or `required`, the second has its
-result. What came is held against the client's own types, strictly: clients themselves take whatever comes.
+A conversation has two turns, whole and streamed: the second has the result of the tool that the first called, or of one
+that the agent makes up. What came is held against the client's own types, strictly: clients take whatever comes.
 """
 
 import json
@@ -28,8 +28,11 @@ PLAIN = {"chat_template_kwargs": {"enable_thinking": False}}
 
 ASKS = ("How is the weather?", "Tell me more.")
 SKY = '{"sky": "clear"}'
-FIRST, SECOND = 80, 16
-"""Tokens at most."""
+MADE_UP = ("call_made_up", ABOUT["name"], '{"city": "Rome"}')
+"""The id, the name and the arguments of a call."""
+
+LIMITS = (80, 16)
+"""Tokens at most of either turn."""
 
 
 def check(kind: Any, values: Iterable[Any]) -> None:
@@ -43,11 +46,11 @@ def check(kind: Any, values: Iterable[Any]) -> None:
                 print("INVALID", ".".join(map(str, one["loc"])), one["msg"], file=sys.stderr)
 
 
-def chat(url: str, first: str, *, is_stream: bool) -> None:
+def chat(url: str, *, is_stream: bool) -> None:
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="key", max_retries=0)
     said: list = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": ASKS[0]}]
-    for limit, choice in ((FIRST, first), (SECOND, "auto")):
-        asked = {"model": MODEL, "messages": said, "max_tokens": limit, "tool_choice": choice, "extra_body": PLAIN}
+    for limit in LIMITS:
+        asked = {"model": MODEL, "messages": said, "max_tokens": limit, "extra_body": PLAIN}
         asked["tools"] = [{"type": "function", "function": {**ABOUT, "parameters": CITY}}]
         if is_stream:
             state, usage = ChatCompletionStreamState(), {"include_usage": True}
@@ -64,23 +67,22 @@ def chat(url: str, first: str, *, is_stream: bool) -> None:
         for call in calls:
             print("call", call.function.name, call.function.arguments)
         told(one.finish_reason, one.message.content, answer.usage.prompt_tokens, answer.usage.completion_tokens)
-        said.append({"role": "assistant", "content": one.message.content or ""})
-        if calls:
-            called = [(call.id, call.function.name, call.function.arguments) for call in calls]
-            said[-1]["tool_calls"] = [
-                {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-                for call_id, name, arguments in called
-            ]
-        said += [{"role": "tool", "tool_call_id": call.id, "content": SKY} for call in calls]
+        called = [(call.id, call.function.name, call.function.arguments) for call in calls] or [MADE_UP]
+        functions = [
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+            for call_id, name, arguments in called
+        ]
+        said.append({"role": "assistant", "content": one.message.content or "", "tool_calls": functions})
+        said += [{"role": "tool", "tool_call_id": call_id, "content": SKY} for call_id, *_ in called]
         said.append({"role": "user", "content": ASKS[1]})
 
 
-def messages(url: str, first: str, *, is_stream: bool) -> None:
+def messages(url: str, *, is_stream: bool) -> None:
     client = anthropic.Anthropic(base_url=url, api_key="key", max_retries=0)
     said: list = [{"role": "user", "content": ASKS[0]}]
-    for limit, choice in ((FIRST, "any" if first == "required" else first), (SECOND, "auto")):
+    for limit in LIMITS:
         asked = {"model": MODEL, "messages": said, "max_tokens": limit, "system": "Be brief.", "extra_body": PLAIN}
-        asked |= {"tools": [{**ABOUT, "input_schema": CITY}], "tool_choice": {"type": choice}}
+        asked |= {"tools": [{**ABOUT, "input_schema": CITY}]}
         if is_stream:
             check(RawMessageStreamEvent, client.messages.create(**asked, stream=True))
             with client.messages.stream(**asked) as stream:
@@ -94,18 +96,22 @@ def messages(url: str, first: str, *, is_stream: bool) -> None:
             print("call", call.name, json.dumps(call.input))
         text = "".join(block.text for block in answer.content if block.type == "text")
         told(answer.stop_reason, text, answer.usage.input_tokens, answer.usage.output_tokens)
-        results = [{"type": "tool_result", "tool_use_id": call.id, "content": SKY} for call in calls]
-        said.append({"role": "assistant", "content": answer.content or "-"})
+        called: list = [block.to_dict() for block in answer.content]
+        if not calls:
+            called.append({"type": "tool_use", "id": MADE_UP[0], "name": MADE_UP[1], "input": json.loads(MADE_UP[2])})
+        ids = [call.id for call in calls] or [MADE_UP[0]]
+        results = [{"type": "tool_result", "tool_use_id": call_id, "content": SKY} for call_id in ids]
+        said.append({"role": "assistant", "content": called})
         said.append({"role": "user", "content": [*results, {"type": "text", "text": ASKS[1]}]})
 
 
-def responses(url: str, first: str, *, is_stream: bool) -> None:
+def responses(url: str, *, is_stream: bool) -> None:
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="key", max_retries=0)
     said: list = [{"role": "user", "content": ASKS[0]}]
-    for limit, choice in ((FIRST, first), (SECOND, "auto")):
+    for limit in LIMITS:
         asked = {"model": MODEL, "input": said, "max_output_tokens": limit, "instructions": "Be brief."}
         asked |= {"tools": [{"type": "function", **ABOUT, "parameters": CITY}], "extra_body": PLAIN}
-        asked |= {"tool_choice": choice, "store": False}
+        asked["store"] = False
         if is_stream:
             events = list(client.responses.create(**asked, stream=True))
             print("events", *dict.fromkeys(event.type for event in events))
@@ -119,19 +125,21 @@ def responses(url: str, first: str, *, is_stream: bool) -> None:
             print("call", call.name, call.arguments)
         told(answer.status, answer.output_text, answer.usage.input_tokens, answer.usage.output_tokens)
         said += [item.to_dict(mode="json") for item in answer.output]
-        said += [{"type": "function_call_output", "call_id": call.call_id, "output": SKY} for call in calls]
+        if not calls:
+            said.append(dict(zip(("type", "call_id", "name", "arguments"), ("function_call", *MADE_UP), strict=True)))
+        ids = [call.call_id for call in calls] or [MADE_UP[0]]
+        said += [{"type": "function_call_output", "call_id": call_id, "output": SKY} for call_id in ids]
         said.append({"role": "user", "content": ASKS[1]})
 
 
-def gemini(url: str, first: str, *, is_stream: bool) -> None:
+def gemini(url: str, *, is_stream: bool) -> None:
     client = genai.Client(api_key="key", http_options=types.HttpOptions(base_url=url, timeout=300_000))
     look = types.FunctionDeclaration(**ABOUT, parameters_json_schema=CITY)
     said = [types.Content(role="user", parts=[types.Part(text=ASKS[0])])]
-    for limit, mode in ((FIRST, "ANY" if first == "required" else "AUTO"), (SECOND, "AUTO")):
+    for limit in LIMITS:
         config = types.GenerateContentConfig(
             system_instruction="Be brief.",
             tools=[types.Tool(function_declarations=[look])],
-            tool_config=types.ToolConfig(function_calling_config=types.FunctionCallingConfig(mode=mode)),
             automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
             thinking_config=types.ThinkingConfig(thinking_budget=0),
             max_output_tokens=limit,
@@ -148,11 +156,14 @@ def gemini(url: str, first: str, *, is_stream: bool) -> None:
         text, usage = "".join(part.text or "" for part in parts), answers[-1].usage_metadata
         reason = answers[-1].candidates[0].finish_reason.value
         told(reason, text, usage.prompt_token_count, usage.candidates_token_count)
+        if not calls:
+            calls = [types.FunctionCall(id=MADE_UP[0], name=MADE_UP[1], args=json.loads(MADE_UP[2]))]
+            parts.append(types.Part(function_call=calls[0]))
         results = [
             types.Part(function_response=types.FunctionResponse(id=call.id, name=call.name, response=json.loads(SKY)))
             for call in calls
         ]
-        said.append(types.Content(role="model", parts=parts or [types.Part(text="-")]))
+        said.append(types.Content(role="model", parts=parts))
         said.append(types.Content(role="user", parts=[*results, types.Part(text=ASKS[1])]))
 
 
@@ -165,4 +176,4 @@ if __name__ == "__main__":
         for way in (False, True):
             for stream in (sys.stdout, sys.stderr):
                 print(f"## {ask.__name__} {'streamed' if way else 'whole'}", file=stream, flush=True)
-            ask(*sys.argv[1:], is_stream=way)
+            ask(sys.argv[1], is_stream=way)

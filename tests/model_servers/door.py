@@ -22,15 +22,16 @@ SAMPLES_FROM_IDS = "/inference/v1/generate"
 
 
 class Called(NamedTuple):
-    """A tool, and the regular expression of what it is called with."""
+    """A tool, and the fields of Chat Completions that bind what is sampled to a call of it."""
 
     tool: str
-    arguments: str
+    bound: dict[str, Any]
 
-    @property
-    def constraint(self) -> dict[str, str]:
-        """vLLM's field that binds what is sampled to a call, in the words of its Hermes parser."""
-        return {"regex": rf'<tool_call>\n\{{"name": "{self.tool}", "arguments": {self.arguments}\}}\n</tool_call>'}
+
+def called(tool: str, arguments: str) -> Called:
+    """What binds vLLM, in the words of its Hermes parser. `arguments` are a regular expression."""
+    call = rf'<tool_call>\n\{{"name": "{tool}", "arguments": {arguments}\}}\n</tool_call>'
+    return Called(tool, {"structured_outputs": {"regex": call}})
 
 
 @dataclass
@@ -42,8 +43,8 @@ class Door:
 
 
 @contextmanager
-def door(server: str, called: Called | None = None) -> Iterator[Door]:
-    """A running door. Without `called` everything passes as it is."""
+def door(server: str, call: Called | None = None) -> Iterator[Door]:
+    """A running door. Without `call` everything passes as it is."""
     opened, bound = Door(), set[str]()
 
     class Passing(Handler):
@@ -53,10 +54,10 @@ def door(server: str, called: Called | None = None) -> Iterator[Door]:
             if fields and fields.get("max_tokens") != 1:
                 opened.asked.append(path)
             if path == SAMPLES_FROM_IDS and fields.get("request_id") in bound:
-                fields["sampling_params"]["structured_outputs"] = called.constraint
-            elif path == CHAT and _is_first(fields, called):
-                fields["structured_outputs"] = called.constraint
-            if called is not None:
+                fields["sampling_params"] |= call.bound
+            elif path == CHAT and _is_first(fields, call):
+                fields |= call.bound
+            if call is not None:
                 _answer_at_once(fields)
             sent = json.dumps(fields).encode() if fields else body
             headers = {
@@ -71,7 +72,7 @@ def door(server: str, called: Called | None = None) -> Iterator[Door]:
                     whole += piece
                     self.wfile.write(piece)
                     self.wfile.flush()
-            if path.endswith("/render") and _is_first(fields, called):
+            if path.endswith("/render") and _is_first(fields, call):
                 bound.add(_fields(whole).get("request_id"))
 
     with listening(Passing) as opened.url:
@@ -93,9 +94,9 @@ def _answer_at_once(request: dict[str, Any]) -> None:
             asked.setdefault("chat_template_kwargs", {"enable_thinking": False})
 
 
-def _is_first(request: dict[str, Any], called: Called | None) -> bool:
-    if called is None:
+def _is_first(request: dict[str, Any], call: Called | None) -> bool:
+    if call is None:
         return False
     offered = [str((tool.get("function") or tool).get("name")) for tool in request.get("tools") or ()]
     text = json.dumps(request, separators=(",", ":"))
-    return called.tool in offered and not any(result in text for result in _RESULTS)
+    return call.tool in offered and not any(result in text for result in _RESULTS)

@@ -21,16 +21,19 @@ from tests.model_gateway.test_real_agents import (
     opencode,
 )
 from tests.model_servers.agreement import check_calls
-from tests.model_servers.door import CHAT, SAMPLES_FROM_IDS, Called, door
+from tests.model_servers.door import CHAT, SAMPLES_FROM_IDS, called, door
 from tests.model_servers.test_logprobs import CLOSE_OVER_MANY
 
 pytestmark = pytest.mark.real_server
 
+CLOSE_FAR_BEHIND = 1e-2
+"""llama.cpp computes the angles of positions one from the other, in float32: at 31,000 that is seen."""
+
 CALLED = {
-    claude: Called("Read", '\\{"file_path": "/etc/hostname"\\}'),
-    codex: Called("exec_command", '\\{"cmd": "echo hello"\\}'),
-    opencode: Called("glob", '\\{"pattern": "\\*"\\}'),
-    gemini_cli: Called("list_directory", '\\{"dir_path": "\\."\\}'),
+    claude: called("Read", '\\{"file_path": "/etc/hostname"\\}'),
+    codex: called("exec_command", '\\{"cmd": "echo hello"\\}'),
+    opencode: called("glob", '\\{"pattern": "\\*"\\}'),
+    gemini_cli: called("list_directory", '\\{"dir_path": "\\."\\}'),
 }
 DIALECTS = {claude: "messages", codex: "responses", opencode: None, gemini_cli: "gemini"}
 """What is translated to Chat Completions, where a server has no better way."""
@@ -81,7 +84,10 @@ def test_an_agent_calls_a_tool_on_a_server_that_cannot_sample_from_ids(plain_vll
 @pytest.mark.xdist_group("llama")
 @pytest.mark.parametrize("agent", CALLED)
 def test_an_agent_talks_to_llama(llama_for_agents, tmp_path, agent):
-    """It lists no token that ends inside a character: calls with one have no ids, and say why."""
+    """It lists no token that ends inside a character: calls with one have no ids, and say why.
+
+    Nor has it ids of streams with tools: it is asked for the whole, but by agents that ask for Chat Completions.
+    """
     with (
         door(llama_for_agents.url) as opened,
         gateway(tmp_path / "art", opened.url, translate="auto") as running,
@@ -90,7 +96,7 @@ def test_an_agent_talks_to_llama(llama_for_agents, tmp_path, agent):
     (trajectory,) = recorded(tmp_path / "art")
     assert {*opened.asked} == {CHAT}
     assert {call.extra.get("translated_from") for call in trajectory.calls} == {DIALECTS[agent]}
-    print(check_calls(trajectory, llama_for_agents, close=CLOSE_OVER_MANY, has_gaps=True))
+    print(check_calls(trajectory, llama_for_agents, close=CLOSE_FAR_BEHIND, has_gaps=True))
 
 
 def start(agent, url: str, folder: Path) -> None:

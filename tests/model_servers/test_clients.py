@@ -12,14 +12,14 @@ from art_otel.model_gateway.settings import Tokens
 from art_otel.trajectories import Trajectory
 from tests.model_gateway.gateways import gateway, recorded
 from tests.model_servers.agreement import check_calls
-from tests.model_servers.door import Called, door
+from tests.model_servers.door import called, door
 from tests.trainers.environment import trainer_python
 
 pytestmark = pytest.mark.real_server
 
 CLIENTS = ("openai==3.57.0", "anthropic==2.14.0", "google-genai==3.6.1")
 PROGRAM = Path(__file__).with_name("clients.py")
-WEATHER = Called("weather", '\\{"city": "(Rome|Oslo)"\\}')
+WEATHER = called("weather", '\\{"city": "(Rome|Oslo)"\\}')
 
 
 @pytest.mark.parametrize(
@@ -35,22 +35,24 @@ def test_clients_call_a_tool_and_go_on(request, served, tokens: Tokens, tmp_path
         door(server.url, WEATHER) as opened,
         gateway(tmp_path, opened.url, tokens=tokens, translate="auto") as running,
     ):
-        said = ask(running.url, "auto")
+        said = ask(running.url)
     assert said.count("call weather") == 8, said
     print(check_calls(the_one(tmp_path), server, close=1e-5))
 
 
 @pytest.mark.xdist_group("llama")
-def test_clients_call_a_tool_of_llama_and_go_on(llama, tmp_path):
+def test_clients_give_llama_the_result_of_a_tool(llama, tmp_path):
+    """No grammar binds it to a call: `required` has none for the template of this model."""
     with gateway(tmp_path, llama.url, translate="auto") as running:
-        said = ask(running.url, "required")
-    assert said.count("call weather") == 8, said
-    print(check_calls(the_one(tmp_path), llama, close=1e-4, has_gaps=True))
+        ask(running.url)
+    trajectory = the_one(tmp_path)
+    assert sum(message.role == "tool" for call in trajectory.calls for message in call.input_messages or ()) == 9
+    print(check_calls(trajectory, llama, close=1e-4, has_gaps=True))
 
 
-def ask(url: str, choice: str) -> str:
+def ask(url: str) -> str:
     """Ask by each client; what it says it got."""
-    command = [str(trainer_python("gateway-translated", *CLIENTS)), str(PROGRAM), f"{url}/rollout/r", choice]
+    command = [str(trainer_python("gateway-translated", *CLIENTS)), str(PROGRAM), f"{url}/rollout/r"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     print(f"\n{done.stdout}\n{done.stderr}")
     assert done.returncode == 0
