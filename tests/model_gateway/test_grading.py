@@ -5,6 +5,7 @@ import json
 import pytest
 
 from art_otel.cli import main
+from art_otel.model_gateway.grading import ServerGrade
 from tests.model_gateway.record_vllm import serving
 from tests.tracing.server import ModelServer
 
@@ -50,6 +51,25 @@ def test_logprobs_at_two_temperatures_show_of_what_they_are(capsys, scale, expec
         found = findings(capsys, url)
     assert found["logprobs"] == expected
     assert found["token ids"] == "with holes"  # one id of two tokens
+
+
+def test_what_llama_leaves_out_is_said_whatever_a_short_answer_shows():
+    given = ServerGrade(
+        url="http://llama",
+        model="m",
+        owner="llamacpp",
+        dialects={"chat": True},
+        whole_ids="whole",
+        streamed_ids="whole",
+        has_prompt_ids=False,
+        logprobs="raw",
+        samples_from_ids=False,
+    )
+    assert [advice.partition(":")[0] for advice in given.advice()] == [
+        "prompt ids",
+        "token ids",
+        "token ids of streams with tools",
+    ]
 
 
 def test_a_server_that_is_not_there_is_a_problem(capsys):
