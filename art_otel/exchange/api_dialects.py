@@ -24,7 +24,7 @@ from art_otel.exchange.assembly import (
     ResponsesAssembler,
     WireDialect,
 )
-from art_otel.exchange.chat_request import ChatRequest
+from art_otel.exchange.chat_request import ChatRequest, as_it_is
 from art_otel.exchange.response_shape import ResponseShape
 from art_otel.spans import Value
 
@@ -85,6 +85,7 @@ _ROWS: Final = (
         path_end=re.compile("/chat/completions$"),
         asks=TokenRequest({"logprobs": True, "return_token_ids": True, "return_weight_versions": True}, {}),
         shape=ChatShape,
+        chat_request=as_it_is,
     ),
     ApiDialect(
         name="completions",

@@ -32,6 +32,11 @@ class ChatRequest(NamedTuple):
     left_out: Sequence[str]
 
 
+def as_it_is(request: Mapping[str, Value]) -> ChatRequest:
+    """A request of Chat Completions itself."""
+    return ChatRequest({**request}, [])
+
+
 class ChatMessages:
     """The messages of a request, as they are added."""
 

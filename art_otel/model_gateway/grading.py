@@ -82,10 +82,7 @@ class ServerGrade:
         if self.owner == "llamacpp":
             said.append("prompt ids: llama.cpp has none; tokenizer=… of art_otel.batches makes them from the text")
             said.append("token ids: llama.cpp lists no token that ends inside a character; a call with one has no ids")
-            said.append(
-                "token ids of streams with tools: llama.cpp has none; the gateway asks for the whole answer,"
-                " but not where the agent asks for Chat Completions"
-            )
+            said.append("token ids of streams with tools: llama.cpp has none; the gateway asks it for whole answers")
         if self.owner == "llamacpp" and self.dialects.get("chat") is False:
             said.append("tools: llama-server --jinja")
         if self.owner not in ("vllm", "sglang", "llamacpp") and self.whole_ids == "none":

@@ -396,7 +396,7 @@ def _begun(exchange: Exchange, address: RequestAddress, server: str) -> tuple[st
     translation = exchange.translation
     name, identity = call_identity(exchange.dialect, exchange.path, exchange.model, server)
     attributes = dict(identity)
-    if translation is not None:
+    if translation is not None and translation.dialect != exchange.dialect:
         attributes[names.TRANSLATED_FROM] = translation.dialect
         if translation.left_out:
             attributes[names.LEFT_OUT] = [*translation.left_out]

@@ -5,7 +5,8 @@
     it has the dialect, and its Chat Completions give ids      translated, unless Chat cannot say the request, or the
                                                                policy does not learn from the call
     everything else                                            as it is
-    a stream with tools, where these have no ids (llama.cpp)   translated, and asked for whole: its events come at once
+    a stream with tools, where these have no ids (llama.cpp)   translated, and asked for whole: its events come at once,
+                                                               also those of Chat Completions
 
 Invariant: what a server has, its `ServerAbilities` say. What it does not say clearly changes nothing.
 """
@@ -37,6 +38,7 @@ _TOKENIZE: Final = "/tokenize"
 _MODELS: Final = "models/"
 """What stands before the name of a model in a body of Gemini's."""
 
+_IDS: Final = "return_token_ids"
 _BEARER: Final = b"Bearer "
 _KEYS: Final = tuple(name for api in API_DIALECTS.values() for name in api.headers[:1])
 _OF_DIALECT: Final = frozenset(name for api in API_DIALECTS.values() for name in api.headers)
@@ -62,15 +64,21 @@ class Translating:
 
         A call from which the policy does not learn needs no ids.
         """
-        if API_DIALECTS[exchange.dialect].chat_request is None or not exchange.request:
+        is_chat = exchange.dialect == CHAT.name
+        if API_DIALECTS[exchange.dialect].chat_request is None or (is_chat and not _streams_tools(exchange)):
+            return None
+        if not exchange.request:
             return None
         abilities, asked_with = self._abilities[upstream.url], chat_headers(headers, query)
         try:
-            is_lacking = await self._lacks(abilities, exchange, asked_with)
-            if not is_lacking and not (is_trained and await self._has_better_chat(abilities, exchange, asked_with)):
+            is_lacking = not is_chat and await self._lacks(abilities, exchange, asked_with)
+            is_better = is_trained and (is_chat or await self._has_better_chat(abilities, exchange, asked_with))
+            if not (is_lacking or is_better):
                 return None
             is_held = is_trained and await self._has_ids_if_held(abilities, exchange, asked_with)
         except UpstreamError:  # the request itself will say it
+            return None
+        if is_chat and not is_held:
             return None
         made = translated(exchange.dialect, exchange.request, is_array=is_array(exchange.path, query), is_held=is_held)
         return None if isinstance(made, UntranslatableError) and not is_lacking else made
@@ -115,9 +123,9 @@ class Translating:
 
     async def _has_ids_if_held(self, abilities: ServerAbilities, exchange: Exchange, headers: RawHeaders) -> bool:
         """Whether ids come with a whole answer, and not with the stream that was asked for."""
-        request, model = exchange.request, exchange.request.get("model")
-        if not (self._wants_ids and request.get("stream") and request.get("tools")):
+        if not (self._wants_ids and _streams_tools(exchange)):
             return False
+        model = exchange.settings.get("model")
         if self._is_exact and await abilities.samples_from_ids(headers):
             return False
         return bool(await abilities.chat_has_ids(model, headers)) and not await abilities.streams_ids(model, headers)
@@ -130,6 +138,12 @@ class Translating:
         if is_rendered and self._is_exact and await abilities.samples_from_ids(headers):
             return False
         return bool(await abilities.chat_has_ids(exchange.request.get("model"), headers))
+
+
+def _streams_tools(exchange: Exchange) -> bool:
+    """Whether a request streams and has tools; one that asks for logprobs or ids itself gets what its server says."""
+    asked = exchange.settings
+    return bool(asked.get("stream") and asked.get("tools") and not (asked.get("logprobs") or asked.get(_IDS)))
 
 
 def chat_headers(headers: RawHeaders, query: str = "") -> list[tuple[bytes, bytes]]:

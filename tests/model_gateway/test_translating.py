@@ -44,6 +44,8 @@ ASKS = {
     ),
 }
 
+CHAT_ASK = ("/v1/chat/completions", {"model": MODEL, "messages": user("Look #think=1"), "tools": [TOOL]})
+
 
 @pytest.fixture(scope="module")
 def chat_only(tmp_path_factory) -> Iterator[ModelServer]:
@@ -56,7 +58,7 @@ def address_of(server: ModelServer) -> str:
 
 
 def ask(url: str, dialect: str, *, stream: bool = False, key: str = "k") -> httpx.Response:
-    path, body = ASKS[dialect]
+    path, body = CHAT_ASK if dialect == "chat" else ASKS[dialect]
     if stream and dialect == "gemini":
         path = path.replace("generateContent", "streamGenerateContent?alt=sse")
     body = {**body, "stream": True} if stream and dialect != "gemini" else body
@@ -93,6 +95,9 @@ def test_a_server_of_the_dialect_gets_it_as_it_is(tmp_path, chat_only):
                 for dialect in ("messages", "responses"):
                     assert ask(running.url, dialect).status_code == 200
         assert {one.path.partition("?")[0] for one in server.answered()} == {"/v1/messages", "/v1/responses"}
+        with gateway(tmp_path / "stream", address_of(server), translate="auto") as running:
+            assert ask(running.url, "chat", stream=True).status_code == 200
+        assert server.answered()[-1].body["stream"]
     with gemini_server() as url, gateway(tmp_path / "gemini", url, translate="auto") as running:
         assert ask(running.url, "gemini").json()["modelVersion"] == "gemini-test-001"
     with gateway(tmp_path / "never", address_of(chat_only), translate="never") as running:
@@ -219,7 +224,7 @@ def test_agents_that_begin_together_ask_a_server_once_what_it_can(tmp_path):
     }
 
 
-@pytest.mark.parametrize("dialect", ASKS)
+@pytest.mark.parametrize("dialect", [*ASKS, "chat"])
 def test_a_stream_with_tools_has_ids_where_its_server_gives_them_for_whole_answers_only(tmp_path, dialect):
     """As llama.cpp, which refuses logprobs of streams with tools; its ids stand there."""
     asks: list[dict] = []
@@ -249,6 +254,7 @@ def test_a_stream_with_tools_has_ids_where_its_server_gives_them_for_whole_answe
     (trajectory,) = recorded(tmp_path)
     assert trajectory.complete, trajectory.incomplete_reasons
     assert [[*(call.choices or ())[0].token_ids] for call in trajectory.calls] == [[7], [7]]
+    assert {call.extra.get("translated_from", "chat") for call in trajectory.calls} == {dialect}
     assert [(one["max_tokens"], bool(one.get("stream"))) for one in asks if one.get("max_tokens") == 1] == [
         (1, False),
         (1, True),

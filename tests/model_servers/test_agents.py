@@ -84,10 +84,7 @@ def test_an_agent_calls_a_tool_on_a_server_that_cannot_sample_from_ids(plain_vll
 @pytest.mark.xdist_group("llama")
 @pytest.mark.parametrize("agent", CALLED)
 def test_an_agent_talks_to_llama(llama_for_agents, tmp_path, agent):
-    """It lists no token that ends inside a character: calls with one have no ids, and say why.
-
-    Nor has it ids of streams with tools: it is asked for the whole, but by agents that ask for Chat Completions.
-    """
+    """It lists no token that ends inside a character: calls with one have no ids, and say why."""
     with (
         door(llama_for_agents.url) as opened,
         gateway(tmp_path / "art", opened.url, translate="auto") as running,
