@@ -28,6 +28,6 @@ def llama(tmp_path_factory):
 @pytest.fixture(scope="session")
 def llama_for_agents(tmp_path_factory):
     """One with room for the prompts of agents. Of short answers, some have no token that ends inside a character."""
-    options = ("--ctx-size", "65536", "--parallel", "1", "--predict", "12")
+    options = ("--ctx-size", "65536", "--parallel", "1", "--predict", "6")
     with llama_server(tmp_path_factory.mktemp("llama") / "llama.log", *options) as running:
         yield running
