@@ -416,7 +416,10 @@ def _deliver(
                 target_key = ("", "") if resolution.span is None else resolution.span.key
                 recorded = addressed.reward
                 order = (recorded.time_ns, recorded.order, addressed.origin, recorded.position, target_key)
-                if recorded.facts is not None:
+                if recorded.facts is not None and resolution.rollout.root is None:
+                    detail = f"has facts of rollout {resolution.rollout.rollout_id}, whose own span is missing"
+                    _note_bad(BadReward(name=recorded.name, detail=detail), addressed.origin, context, attribution)
+                elif recorded.facts is not None:
                     attribution.facts.setdefault(resolution.rollout, []).append((order, recorded.facts))
                 if recorded.value is None and recorded.label is None:
                     attribution.alone[resolution.rollout] += 1
