@@ -12,7 +12,8 @@ is larger than memory should hold, which has a single slot, is read in passes, e
 
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import uuid4
@@ -215,21 +216,21 @@ class PartitionRecords(NamedTuple):
     def records(self) -> Iterator[Stored]:
         """The records that are assembled here."""
         for slot in self.partition.slots:
-            yield from self._of_slots((slot,), self.shards.records((slot,)))
+            yield from self._of_slot(slot, self.shards.records((slot,)))
 
-    def records_by_slots(self) -> Iterator[Iterable[Stored]]:
-        """Read the records of a few slots at a time, as they share blocks. Memory holds all of them compressed."""
-        for slots, records in self.shards.bundles(self.partition.slots, self.sizes.bundle):
-            yield self._of_slots(slots, records)
+    def records_by_bundles(self) -> Iterator[Iterable[Stored]]:
+        """Read the records of the slots that share blocks at a time. Memory holds all of them compressed."""
+        for lists in self.shards.bundles(self.partition.slots, self.sizes.bundle):
+            yield chain.from_iterable(self._of_slot(slot, records) for slot, records in lists)
 
-    def _of_slots(self, slots: Collection[int], records: Iterable[Stored]) -> Iterable[Stored]:
+    def _of_slot(self, slot: int, records: Iterable[Stored]) -> Iterable[Stored]:
         if not self.representatives:
             return records
-        of, find = self.sizes.slots, self.representatives.get
+        slots, find = self.sizes.slots, self.representatives.get
         return (
             record
             for record in records
-            if (target := find(record.trace_id or "")) is None or hash_of(target) % of in slots
+            if (target := find(record.trace_id or "")) is None or hash_of(target) % slots == slot
         )
 
 
@@ -262,7 +263,7 @@ def groups_of(
     partition, largest = where.partition, where.partition.largest
     fits = partition.bytes <= where.sizes.partition_bytes
     if fits and largest.records <= limits.max_rollout_spans and largest.bytes <= limits.max_rollout_bytes:
-        for records in where.records_by_slots():  # a rollout is in one slot, so none is beyond a limit
+        for records in where.records_by_bundles():  # a rollout is in one slot, so none is beyond a limit
             yield from _grouped(where, records, is_wanted)
         return
     aside: dict[str, _Amount] = {}

@@ -315,10 +315,14 @@ class Shards:
 
     def records(self, regions: Collection[int]) -> Iterator[Stored]:
         """The records of these regions."""
-        return self._decode((block for _, block in self._blocks(regions)), frozenset(regions))
+        for _, records in self._decode((block for _, block in self._blocks(regions)), frozenset(regions)):
+            yield from records
 
-    def bundles(self, regions: Collection[int], bundle: int) -> Iterator[tuple[frozenset[int], Iterator[Stored]]]:
-        """The records of these regions, bundle by bundle of so many. Memory holds all of them compressed."""
+    def bundles(self, regions: Collection[int], bundle: int) -> Iterator[Iterator[tuple[int, Sequence[Stored]]]]:
+        """The records of these regions, each list with its region, bundle by bundle of so many regions.
+
+        Memory holds all of them compressed.
+        """
         together: dict[int, list[int]] = defaultdict(list)
         for region in regions:
             together[region // bundle].append(region)
@@ -326,11 +330,13 @@ class Shards:
         for region, block in self._blocks(regions):
             blocks[region // bundle].append(block)
         for number, several in together.items():
-            wanted = frozenset(several)
-            yield wanted, self._decode(blocks.pop(number, ()), wanted)
+            yield self._decode(blocks.pop(number, ()), frozenset(several))
 
-    def _decode(self, blocks: Iterable[bytes], regions: Collection[int]) -> Iterator[Stored]:
-        """The records of blocks. All are decompressed to one buffer: to get it from the system anew takes long."""
+    def _decode(self, blocks: Iterable[bytes], regions: Collection[int]) -> Iterator[tuple[int, Sequence[Stored]]]:
+        """The lists in blocks that are of these regions.
+
+        All blocks are decompressed to one buffer: to get it from the system anew takes long.
+        """
         buffer, self._buffer = self._buffer, bytearray()  # who asks for others meanwhile has one of their own
         for block in blocks:
             size, position, resource = zstandard.frame_content_size(block), 0, Resource()
@@ -350,7 +356,7 @@ class Shards:
                 if kind == _KINDS[Span]:
                     for record in records:
                         msgspec.structs.force_setattr(record, "resource", resource)
-                yield from records
+                yield region, records
         self._buffer = buffer
 
     def _decompress(self, block: bytes, content: memoryview) -> None:
