@@ -8,6 +8,7 @@ a header of ours, the app's baggage.
     /rollout/ID/v1/chat/completions                     the rollout ID
     /rollout/ID;group_id=…;split=…/v1/chat/completions  what is said of it, too
     /rollout/ID/v1?group_id=…&split=…                   the same, as a base URL; clients put their path behind its query
+    /rollout/ID/v1/models/m:generateContent;group_id=…  the same, as google-genai writes such a base URL
     /rollout/ID/untrained/judge/v1/chat/completions     the rollout ID; the call is for a judge, and is not trained
     /untrained/judge/v1/chat/completions                the same of a call whose rollout something else says
 
@@ -75,6 +76,8 @@ _RECORDED: Final = f"{TRACE_STATE}={RECORDED}"
 _MAX_ID: Final = 256
 _APPENDED: Final = re.compile("/|(?=(?:chat/completions|completions|responses|messages|embeddings|models)(?:[/?]|$))")
 """Where a request's path begins behind the query of a base URL; the `openai` client of Python puts no `/` between."""
+_MOVED: Final = re.compile(f"(?:;(?:{'|'.join(_SETTINGS)})=[^;/?&]*)+$")
+"""What google-genai moves from the end of a base URL to that of the whole address, because urllib takes it apart so."""
 _SLASHES: Final = re.compile("/+")
 _USER: Final = re.compile(r"session_([0-9a-fA-F-]{8,64})")
 
@@ -137,10 +140,18 @@ def read_target(path: str, query: str) -> RequestTarget:
         return RequestTarget(path, query, _plain(path), untrained=untrained)
     segment, _, rest = path[len(PREFIX) :].partition("/")
     encoded_id, *given = segment.split(";")
+    (rest, *in_path), (query, *in_query) = _split_moved(rest), _split_moved(query)
+    given += [*in_path, *in_query]
     said, rest, query = _split_query(rest, query)
     untrained, path = _split_label(f"/{rest}")
     settings = read_settings([*given, *said])
     return RequestTarget(path, query, _plain(path), _checked_id(unquote(encoded_id)), settings, untrained)
+
+
+def _split_moved(text: str) -> Sequence[str]:
+    """A path or a query, and behind it the settings at its end: `alt=sse;split=val` gives `alt=sse` and `split=val`."""
+    moved = _MOVED.search(text)
+    return [text] if moved is None else [text[: moved.start()], *moved[0][1:].split(";")]
 
 
 def _plain(path: str) -> str:

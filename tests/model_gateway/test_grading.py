@@ -52,5 +52,12 @@ def test_logprobs_at_two_temperatures_show_of_what_they_are(capsys, scale, expec
     assert found["token ids"] == "with holes"  # one id of two tokens
 
 
+@pytest.mark.parametrize(("status", "missing"), [(401, "--api-key KEY"), (400, "--model M")])
+def test_what_is_missing_to_ask_a_server_is_said(capsys, status, missing):
+    with serving(lambda *_: (status, JSON, "{}")) as url:
+        main(["doctor", "--server", url])
+    assert missing in capsys.readouterr().out
+
+
 def test_a_server_that_is_not_there_is_a_problem(capsys):
     assert "does not answer" in findings(capsys, "http://127.0.0.1:9")["server"]
