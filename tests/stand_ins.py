@@ -14,11 +14,27 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Read the body and answer."""
-        self.answer(self.rfile.read(int(self.headers["content-length"] or 0)))
+        self.answer(self.body())
 
     def answer(self, body: bytes) -> None:
         """Send the answer to a body."""
         raise NotImplementedError
+
+    def body(self) -> bytes:
+        """The body of the request, which may come in chunks."""
+        if "chunked" not in self.headers.get("transfer-encoding", ""):
+            return self.rfile.read(int(self.headers["content-length"] or 0))
+        pieces: list[bytes] = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            pieces.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        return b"".join(pieces)
+
+    def chunk(self, data: bytes) -> None:
+        """Send a chunk of an answer; an empty one is the last."""
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
     def head(self, status: int, **headers: object) -> None:
         """Send a status and headers, `content_type` for `content-type`."""
