@@ -11,9 +11,10 @@ from art_otel.calls import Choice, Message
 from art_otel.spans import Span
 from art_otel.trajectories import SpanGroup, build_trajectories
 from art_otel.trajectories.lineage import recorded_call
+from tests.data.rollouts import user
 from tests.examples import examples
 from tests.gaps import unread
-from tests.trajectories.recorder import LOOK, SYSTEM, Recorder, said, user
+from tests.trajectories.recorder import LOOK, SYSTEM, Recorder, said
 
 PROMPT = [SYSTEM, Message(role="user", content="weather?", name="ann")]
 ANSWER = said("Let me look.", "tool_calls", reasoning="hm", tool_calls=(LOOK,))

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.spans import Scope
+from tests.data.rollouts import user
 from tests.examples import examples
-from tests.trajectories.recorder import MS, Recorder, said, texts, trained, user
+from tests.trajectories.recorder import MS, Recorder, said, texts, trained
 
 TWO = [("plan?", "plan"), ("poem?", "rose")]
 
