@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from art_otel import RunLog, reward
 from art_otel.errors import UsageError
@@ -202,3 +204,12 @@ def test_content_and_scrubbing_are_as_set(tracing, otel, tmp_path, keywords, kep
 
 def json_message(text: str) -> str:
     return f'[{{"role":"user","parts":[{{"type":"text","content":"{text}"}}]}}]'
+
+
+def test_our_processor_stands_before_the_app_s(tracing, otel):
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(InMemorySpanExporter()))
+    otel.set_tracer_provider(provider)
+    tracing.change({}, {})
+    first, _ = provider._active_span_processor._span_processors
+    assert first is tracing._recording.processor
