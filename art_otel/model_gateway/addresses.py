@@ -215,7 +215,8 @@ def read_address(target: RequestTarget, headers: Headers, request: Mapping[str, 
     baggage = baggage_of(headers.get("baggage", ""))
     # OTel's propagator for Python writes a space as "+".
     untrained = target.untrained or headers.get(_UNTRAINED_HEADER) or baggage.get(names.UNTRAINED, "").replace("+", " ")
-    return _rollout_of(target, headers, request, baggage)._replace(untrained=untrained or None)
+    address = _rollout_of(target, headers, request, baggage)
+    return address._replace(untrained=untrained) if untrained else address
 
 
 def _rollout_of(

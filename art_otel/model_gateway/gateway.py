@@ -294,7 +294,8 @@ class Gateway:
                     call.end_in_app = self._app.begin(exchange, address, upstream.url)
             if address.rollout_id is not None and address.is_ours and call.end_in_app is None:
                 call.rollout = rollout = self._rollouts.begin_call(address.rollout_id, address, exchange.start_ns)
-                call.address = address._replace(attempt=rollout.attempt)
+                if rollout.attempt != address.attempt:
+                    call.address = address._replace(attempt=rollout.attempt)
                 if self._worker is not None:
                     call.slot = self._worker.begin_call(rollout, exchange.start_ns)
                 if self._forwarding is not None:
@@ -405,9 +406,10 @@ class Gateway:
                 await _send_piece(piece, send)
             await _send_piece(b"", send, is_last=True)
             return
-        exchange.begin(answered.status, answered.headers.get("content-type", "").encode())
+        exchange.begin(answered.status, answered.headers.get(b"content-type", b""))
         if self.options.policy_version_header is not None:
-            exchange.policy_version = answered.headers.get(self.options.policy_version_header.lower())
+            version = answered.headers.get(self.options.policy_version_header.lower().encode())
+            exchange.policy_version = None if version is None else version.decode("latin-1")
         is_stream = exchange.is_stream
         if is_stream:
             call.has_begun = True

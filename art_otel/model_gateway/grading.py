@@ -153,7 +153,7 @@ async def _sample(server: IdServer, request: AnswerFields) -> Exchange | None:
         if asking.may_be_why(answered.status):
             asking.ask_less(answered.status, content)
             continue
-        exchange.begin(answered.status, answered.headers.get("content-type", "").encode())
+        exchange.begin(answered.status, answered.headers.get(b"content-type", b""))
         exchange.take(content)
         return exchange if answered.status == OK else None
 

@@ -24,8 +24,8 @@ class OwnAnswer:
 
     def __init__(self, status: int, content_type: str, body: bytes) -> None:
         self.status: Final = status
-        self.headers: Final[Mapping[str, str]] = {"content-type": content_type}
-        self.raw_headers: Final[RawHeaders] = [(b"content-type", content_type.encode())]
+        self.headers: Final[Mapping[bytes, bytes]] = {b"content-type": content_type.encode()}
+        self.raw_headers: Final[RawHeaders] = [*self.headers.items()]
         self._body = body
 
     async def pieces(self) -> AsyncIterator[bytes]:
