@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, Self, TypeAlias
 from urllib.parse import unquote
 
 from art_otel import attributes as names
@@ -123,6 +123,10 @@ class RequestAddress(NamedTuple):
     def is_ours(self) -> bool:
         """Whether the rollout's own span is the gateway's to write."""
         return self.source not in ("baggage", "trace")
+
+    def of_attempt(self, attempt: int) -> Self:
+        """The same with this attempt, which mostly is the first."""
+        return self if attempt == self.attempt else self._replace(attempt=attempt)
 
 
 def is_of_rollout(path: str) -> bool:

@@ -12,12 +12,13 @@ import time
 from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias, cast
+from typing import Final, cast
 from urllib.parse import unquote, urlsplit
 
 import httptools
 
 from art_otel.errors import UsageError
+from art_otel.http import RawHeaders
 from art_otel.spans import Value
 
 CONNECT_SECONDS: Final = 10.0
@@ -32,8 +33,6 @@ _CONTINUE: Final = 200
 """Statuses below say that the answer is yet to come."""
 
 _WITHOUT_BODY: Final = (204, 304)
-
-RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class UpstreamError(Exception):

@@ -8,7 +8,7 @@ are vLLM's, `sglext` is SGLang's, `timings` llama.cpp's (`tools/server/server-ta
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
