@@ -35,7 +35,7 @@ from art_otel.conventions.values import RAW_FIELDS, UNREADABLE, RawFields, json_
 from art_otel.exchange import gemini
 from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.assembly import AnswerAssembler, GeminiAssembler, WireDialect, gemini_responses
-from art_otel.exchange.token_requests import RequestAdditions
+from art_otel.exchange.token_requests import NO_ADDITIONS
 from art_otel.spans import Value
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Exchange:
         self.failure: CallFailure | None = None
         self.was_left = False
         self._part_bytes = 0
-        self.added = RequestAdditions()
+        self.added = NO_ADDITIONS
         self.sampled: HasAttributes | None = None
         self.translation: Translation | None = None
         self._status = 0

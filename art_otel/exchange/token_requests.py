@@ -16,7 +16,6 @@ import logging
 import re
 import time
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -134,14 +133,11 @@ class RequestAdditions:
         self.is_hidden: Final = bool(self.fields or ask.headers)
         """Whether there is anything to take out."""
         self._may_cut: Final = _CUT_OUT.issuperset(self.fields)
+        of_fields = [field for name in self.fields for field in _HIDDEN.get(name, ())]
+        self._hidden: Final = (*of_fields, *_SGLANG) if ask.headers else of_fields
+        """The fields of an answer that are there because of what was asked."""
         self.asks_usage: Final = STREAM_OPTIONS in self.fields
         """Whether the usage of a stream is asked for."""
-
-    @cached_property
-    def _hidden(self) -> tuple[str, ...]:
-        """The fields of an answer that are there because of what was asked."""
-        of_fields = tuple(field for name in self.fields for field in _HIDDEN.get(name, ()))
-        return (*of_fields, *_SGLANG) if self.ask.headers else of_fields
 
     def body(self, fields: RawFields) -> bytes | None:
         """The body of a request of these fields with what is asked for; None where it goes as it came.
@@ -217,6 +213,10 @@ class RequestAdditions:
             else:
                 kept[_LOGPROBS] = _NULL
         return kept
+
+
+NO_ADDITIONS: Final = RequestAdditions()
+"""Of a request that goes as it came."""
 
 
 class TokenAsking:

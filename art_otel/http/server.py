@@ -411,17 +411,14 @@ class HeldBody:
 
     async def __aenter__(self) -> bytes:
         """Read the body."""
-        limits = self._bodies.limits
-        length = next((value for name, value in self._scope["headers"] if name == b"content-length"), None)
-        if length is not None and int(length) > limits.body_bytes:
-            raise _too_large(limits.body_bytes)
         answering: Answering | None = self._scope.get("extensions", {}).get(CONNECTION, {}).get("answering")
         body = None if answering is None else answering.body_if_whole()
         try:
             if body is not None:
                 self._hold(body)
                 return body
-            async with asyncio.timeout(limits.seconds):
+            self._check_length()
+            async with asyncio.timeout(self._bodies.limits.seconds):
                 return await self._read()
         except TimeoutError:
             self._release()
@@ -433,6 +430,13 @@ class HeldBody:
     async def __aexit__(self, *_: object) -> None:
         """Hold it no more."""
         self._release()
+
+    def _check_length(self) -> None:
+        """Refuse at once what is going to be too large."""
+        limit = self._bodies.limits.body_bytes
+        length = next((value for name, value in self._scope["headers"] if name == b"content-length"), None)
+        if length is not None and int(length) > limit:
+            raise _too_large(limit)
 
     async def _read(self) -> bytes:
         parts: list[bytes] = []

@@ -569,8 +569,8 @@ def _kept_headers(answered: Answers, content_type: str | None = None, *, is_chan
 
     `is_changed` says that the body may have another length than the server says.
     """
-    kept = [(name.lower(), value) for name, value in answered.raw_headers]
-    kept = [(name, value) for name, value in kept if name not in (_NOT_CHANGED if is_changed else _NOT_ANSWERED)]
+    left_out = _NOT_CHANGED if is_changed else _NOT_ANSWERED
+    kept = [(lower, value) for name, value in answered.raw_headers if (lower := name.lower()) not in left_out]
     if content_type is None:
         return kept
     return [*(header for header in kept if header[0] != b"content-type"), (b"content-type", content_type.encode())]
