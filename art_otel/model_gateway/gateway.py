@@ -68,6 +68,9 @@ _OF_CONNECTION: Final = frozenset(
     [b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect"]
 )
 _NOT_SENT: Final = _OF_CONNECTION | {b"host", b"content-length"}
+_NOT_SENT_OF_CALL: Final = _NOT_SENT | {b"accept-encoding"}
+"""What is compressed nobody could read on its way."""
+_AS_IT_IS: Final = (b"accept-encoding", b"identity")
 _NOT_ANSWERED: Final = _OF_CONNECTION | {b"date"}
 """The gateway's own server writes a date."""
 _NOT_CHANGED: Final = _NOT_ANSWERED | {b"content-length"}
@@ -247,11 +250,14 @@ class Gateway:
             address = address._replace(rollout_id=known or uuid4().hex)
         upstream = self._upstreams.choose(address.rollout_id)
         # The server gets the agent's headers but for those of a connection, and those that name a rollout.
+        not_sent = _NOT_SENT if asked is None else _NOT_SENT_OF_CALL
         for_server = [
             (name, value)
             for name, value in raw_headers
-            if name not in _NOT_SENT and (name not in MAY_NAME or not is_for_gateway(name, value))
+            if name not in not_sent and (name not in MAY_NAME or not is_for_gateway(name, value))
         ]
+        if asked is not None:
+            for_server.append(_AS_IT_IS)
         path = f"{target.path}?{target.query}" if target.query else target.path
         exchange, translation, own_answer = asked, None, None
         if self._translating is not None and asked is None and method == "POST":
@@ -264,9 +270,6 @@ class Gateway:
             elif made is not None:
                 exchange, translation, path = chat_exchange(asked, made), made, CHAT.path
                 for_server = chat_headers(for_server, target.query)
-        if exchange is not None:  # what is compressed nobody could read on its way
-            for_server = [header for header in for_server if header[0] != b"accept-encoding"]
-            for_server.append((b"accept-encoding", b"identity"))
         if asked is not None:
             limit = self._rollouts.reached_limit(address, self.options.max_calls)
             if self._app is not None and limit is None:

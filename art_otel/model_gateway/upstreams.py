@@ -207,7 +207,6 @@ class _Connection(asyncio.Protocol):
 
     async def ask(self, request: bytes, *, has_body: bool) -> Answer:
         """Write a request, and wait for the headers of its answer. Raises BrokenOffError."""
-        self._reset()
         self._is_asked = True
         self._has_body = has_body
         assert self._transport is not None  # noqa: S101 # it was connected before it was given
