@@ -57,10 +57,11 @@ _SGLANG_REFUSAL: Final = b"return_token_ids is not supported with streaming"
 def missing_fields(ask: TokenRequest, request: Mapping[str, object]) -> dict[str, object]:
     """The fields that are asked for and that a request does not have, of a stream with those that ask for its usage."""
     missing = {name: value for name, value in ask.fields.items() if request.get(name) is None}
-    given = request.get(STREAM_OPTIONS)
-    options: Mapping[str, object] = cast(Mapping[str, object], given) if isinstance(given, Mapping) else {}
-    if "logprobs" in ask.fields and request.get("stream") and not options.get(_USAGE):
-        missing[STREAM_OPTIONS] = {name: value for name, value in options.items() if name != _RUNNING} | {_USAGE: True}
+    if "logprobs" in ask.fields and request.get("stream"):
+        given = request.get(STREAM_OPTIONS)
+        options: Mapping[str, object] = cast(Mapping[str, object], given) if isinstance(given, Mapping) else {}
+        if not options.get(_USAGE):
+            missing[STREAM_OPTIONS] = {name: options[name] for name in options if name != _RUNNING} | {_USAGE: True}
     return missing
 
 
@@ -144,8 +145,7 @@ class RequestAdditions:
 
         So goes one whose fields only a lenient reader sees, as with half an emoji in it: they would be lost.
         """
-        added = {name: msgspec.Raw(_ENCODE(value)) for name, value in self.fields.items()}
-        return _ENCODE({**fields, **added}) if added and fields else None
+        return _ENCODE({**fields, **self.fields}) if self.fields and fields else None
 
     def without_tokens(self, body: bytes) -> bytes:
         """A body without what the agent did not ask for; as it is where it has nothing of that, or is no JSON."""
