@@ -406,28 +406,24 @@ class StreamedAnswer:
         """Read what the server sent next, and give the events that ended in it."""
         self._count(piece)
         events, joined = self._splitter.take(piece), self._joined_chunks
-        for event in events:
+        for event in events:  # what is no JSON object says nothing
             chunk = None if joined is None or self.is_cut else read_text_chunk(event.data)
             if chunk is not None and joined is not None and joined.add_text(chunk):
                 event.chunk = chunk
-            else:
-                self._read_any(event.data)
+                continue
+            if event.data.startswith(_DONE):
+                self.is_over = self.is_done = True
+                continue
+            fields = json_object(event.data) if event.data else None
+            if fields is None:
+                continue
+            kind = fields.get("type")
+            self.is_over = self.is_over or kind in _LAST
+            if kind in _FAILED or (fields.get("error") and "choices" not in fields):
+                self.failure = failure_of(fields)
+            if not self.is_cut:
+                self._assembler.add(fields)
         return events
-
-    def _read_any(self, data: bytes) -> None:
-        """Read the data of an event of any kind. What is no JSON object says nothing."""
-        if data.startswith(_DONE):
-            self.is_over = self.is_done = True
-            return
-        fields = json_object(data) if data else None
-        if fields is None:
-            return
-        kind = fields.get("type")
-        self.is_over = self.is_over or kind in _LAST
-        if kind in _FAILED or (fields.get("error") and "choices" not in fields):
-            self.failure = failure_of(fields)
-        if not self.is_cut:
-            self._assembler.add(fields)
 
     def read(self, passed: bytes) -> None:
         r"""Take many events whose text nobody needs.
