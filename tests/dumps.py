@@ -27,11 +27,6 @@ def _single(request: Request) -> Iterable[Request]:
                     yield {top: [{**{key: value for key, value in resource.items() if key != middle}, middle: [inner]}]}
 
 
-def span_of(request: Request) -> dict[str, Any]:
-    """The only span of a request."""
-    return request["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
-
-
 def joined(requests: Iterable[Request]) -> Request:
     """One request of several."""
     whole: Request = {}

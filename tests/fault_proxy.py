@@ -5,8 +5,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import NamedTuple
+
+from tests.stand_ins import Handler
 
 STALL = 3600
 NOT_FORWARDED = ("expect", "connection", "content-length", "transfer-encoding")
@@ -73,12 +75,8 @@ class _Server(ThreadingHTTPServer):
         """Clients hang up where a fault is."""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Handler):
     owner: FaultProxy
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
     def forward(self) -> None:
         fault = self.owner.take(self.command, self.path)
@@ -89,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.rfile.read(fault.cut_request)
             self._hang_up()
             return
-        body = self._body()
+        body = self.body()
         if fault is not None and fault.status is not None:
             self.send_response(fault.status)
             self.send_header("Content-Length", "0")
@@ -113,17 +111,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._hang_up()
             return
         self.wfile.write(data)
-
-    def _body(self) -> bytes:
-        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        pieces: list[bytes] = []
-        while size := int(self.rfile.readline().split(b";")[0], 16):
-            pieces.append(self.rfile.read(size))
-            self.rfile.readline()
-        while self.rfile.readline().strip():
-            pass
-        return b"".join(pieces)
 
     def handle_expect_100(self) -> bool:
         self.send_response_only(100)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import art_otel
 from art_otel.calls import Logprobs, Message, TokenIds, ToolCall, ToolSet
 
 IDS = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=8)
@@ -77,12 +76,3 @@ def test_messages_are_the_same_however_they_were_spelt():
     assert first.identity != Message(role="assistant", content="x", tool_calls=(call,)).identity
     odd = ToolCall(name="f", arguments="not json")
     assert Message(role="assistant", tool_calls=(odd,)).identity[3] == ((None, "f", "not json"),)
-
-
-def test_the_package_offers_its_names_lazily():
-    assert set(dir(art_otel)) == set(art_otel.__all__)
-    for name in art_otel.__all__:
-        offered = getattr(art_otel, name)
-        assert isinstance(offered, str) or offered.__name__ == name
-    with pytest.raises(AttributeError, match="it has NewTrajectories"):
-        art_otel.nonsense  # noqa: B018 # the access is what is tested

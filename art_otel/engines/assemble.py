@@ -13,6 +13,7 @@ is larger than memory should hold, which has a single slot, is read in passes, e
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import uuid4
@@ -217,11 +218,10 @@ class PartitionRecords(NamedTuple):
         for slot in self.partition.slots:
             yield from self._of_slot(slot, self.shards.records((slot,)))
 
-    def records_of_slots(self) -> Iterator[Iterable[Stored]]:
-        """Read the records slot by slot. Memory holds all of them compressed."""
-        blocks = self.shards.blocks(self.partition.slots)
-        for slot in self.partition.slots:
-            yield self._of_slot(slot, self.shards.decode(blocks.pop(slot)))
+    def records_by_bundles(self) -> Iterator[Iterable[Stored]]:
+        """Read the records of the slots that share blocks at a time. Memory holds all of them compressed."""
+        for lists in self.shards.bundles(self.partition.slots, self.sizes.bundle):
+            yield chain.from_iterable(self._of_slot(slot, records) for slot, records in lists)
 
     def _of_slot(self, slot: int, records: Iterable[Stored]) -> Iterable[Stored]:
         if not self.representatives:
@@ -263,7 +263,7 @@ def groups_of(
     partition, largest = where.partition, where.partition.largest
     fits = partition.bytes <= where.sizes.partition_bytes
     if fits and largest.records <= limits.max_rollout_spans and largest.bytes <= limits.max_rollout_bytes:
-        for records in where.records_of_slots():  # a rollout is in one slot, so none is beyond a limit
+        for records in where.records_by_bundles():  # a rollout is in one slot, so none is beyond a limit
             yield from _grouped(where, records, is_wanted)
         return
     aside: dict[str, _Amount] = {}

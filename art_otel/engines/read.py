@@ -272,7 +272,7 @@ class _Split:
     """The records of a split on their way into its shuffle file."""
 
     def __init__(self, job: Job, summary: ReadSummary) -> None:
-        self.writer = ShuffleWriter(job.scratch, job.sizes.slots, is_small=job.sizes.is_one_partition)
+        self.writer = ShuffleWriter(job.scratch, job.sizes.slots, bundle=job.sizes.bundle, is_small=job.sizes.is_small)
         self._summary = summary
         self._memberships: set[tuple[str, str]] = set()
         self._arrivals: dict[str, _Arrived] = defaultdict(_Arrived)

@@ -41,29 +41,31 @@ _MAX_SPLITS: Final = 5_000
 """The most splits: beyond a terabyte splits grow, because the plan holds thousands of sizes for each split."""
 
 
-_FEW_SLOTS: Final = 64
-"""The slots of records that fill one partition at most: each has a megabyte of them, which is decoded at once."""
+_BUNDLE_BYTES: Final = 1 << 20
+"""The input for which a block of its own is worth it in each shuffle file: a block is decoded at once."""
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """How much of a conversion stands together. The defaults fit a laptop and a terabyte.
 
     They decide where parts end and how much memory a task takes, never which trajectories come out. All are numbers of
-    bytes, but for `slots`: records are divided among so many by their trace ids; more are needed beyond a terabyte, and
-    empty ones cost nothing. A task reads from `least_split` to `most_split` bytes of input, more where the input is
-    beyond a terabyte. Neighboring slots are assembled together up to `partition_bytes`, and written into one part up to
-    `part_bytes`, both of records that are not compressed. A process is worth starting for `worker_bytes` of input that
-    is not compressed: two took 2.5 s where one took 1.8 s for 200 MB, 4.5 s where one took 5 s for 500 MB, and always
-    twice the memory. `is_one_partition` says that all records fill one at most, so that they are hardly compressed.
+    bytes, but for `slots` and `bundle`: records are divided among so many slots by their trace ids; more are needed
+    beyond a terabyte, and empty ones cost nothing. In a shuffle file, so many neighbors as a `bundle` has share blocks.
+    A task reads from `least_split` to `most_split` bytes of input, more where the input is beyond a terabyte.
+    Neighboring slots are assembled together up to `partition_bytes`, and written into one part up to `part_bytes`, both
+    of records that are not compressed. A process is worth starting for `worker_bytes` of input that is not compressed:
+    two took 2.5 s where one took 1.8 s for 200 MB, 4.5 s where one took 5 s for 500 MB, and always twice the memory.
+    `is_small` says that the input is worth no second process; then its records are hardly compressed.
     """
 
     slots: int = 4096
+    bundle: int = 1
     least_split: int = 16 << 20
     most_split: int = 128 << 20
     partition_bytes: int = 64 << 20
     part_bytes: int = 128 << 20
-    is_one_partition: bool = False
     worker_bytes: int = 256 << 20
+    is_small: bool = False
 
     def split_bytes(self, total: int | None) -> int:
         """The bytes of input that one task reads, of a `total` that may be unknown (None)."""
@@ -72,17 +74,13 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.least_split, min(self.most_split, total // _SPLITS), total // _MAX_SPLITS)
 
     def fitted(self, inputs: Sequence[InputFile]) -> "Sizes":
-        """The sizes for these inputs: few slots where all records come into one partition.
-
-        That partition is the same for any number of slots, and each slot of each split is a block of its own.
-        """
+        """The sizes for these inputs, where their size is known: in which blocks their records are, and how tight."""
         if any(one.size is None or one.name.endswith(_COMPRESSED) for one in inputs):
             return self  # nobody knows how many records these have
         # Records are smaller than their JSON, and may be larger than their protobuf.
-        sizes = ((one.size or 0) * (1 if one.name.endswith(_JSON) else 4) for one in inputs)
-        if sum(sizes) > self.partition_bytes:
-            return self
-        return msgspec.structs.replace(self, slots=min(self.slots, _FEW_SLOTS), is_one_partition=True)
+        total = sum((one.size or 0) * (1 if one.name.endswith(_JSON) else 4) for one in inputs)
+        bundle = max(1, min(self.slots, self.slots * _BUNDLE_BYTES // max(1, total)))
+        return msgspec.structs.replace(self, bundle=bundle, is_small=total <= self.worker_bytes)
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,9 +2,10 @@
 
 A shuffle file is written once by one task. It has a region for each slot that the task had records for, and for names;
 an index at its end says where they are. The slot of a record follows from its trace id, so that all records of a trace
-are in one slot of every file. A region is one or more blocks, each compressed alone and with a checksum of its own. A
-block is a sequence of lists: a header (`_HEADER`), and records of one kind in MessagePack, spans behind their resource
-and without it. `Shuffle` is what many tasks wrote: which of their files have something in which regions.
+are in one slot of every file. A region is in one or more blocks, each compressed alone and with a checksum of its own;
+where there is little, neighboring regions share one. A block is a sequence of lists: a header (`_HEADER`), and records
+of one region and kind in MessagePack, spans behind their resource and without it. `Shuffle` is what many tasks wrote:
+which of their files have something in which regions.
 
 Invariant: a file is never changed, and what is read from it is what was written, or a StorageError names it. How many
 bytes a slot counts depends on its records only, not on how they were spread over files. Who plans holds a few hundred
@@ -92,8 +93,8 @@ Stored: TypeAlias = ShuffleRecord | Membership | State
 
 _ItemT = TypeVar("_ItemT")
 
-_HEADER: Final = struct.Struct("<cI")
-"""Kind, bytes behind the header."""
+_HEADER: Final = struct.Struct("<ciI")
+"""Kind, region, bytes behind the header."""
 
 _KINDS: Final[dict[type[Stored], bytes]] = {
     Span: b"s",
@@ -139,8 +140,8 @@ _LIGHT: Final = zstandard.ZstdCompressionParameters(compression_level=-100, wind
 _LIST: Final = struct.Struct(">cI")
 """How a list begins in MessagePack: what it is, and the number of its items."""
 
-_SlotKey: TypeAlias = tuple[bytes, bytes]
-"""What the records of a batch share: their kind, and the resource of spans."""
+_ListKey: TypeAlias = tuple[int, bytes, bytes]
+"""What the records of a list share: their region, their kind, and the resource of spans."""
 
 
 class ShuffleFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,16 +219,17 @@ def size_of(encoded: Sequence[bytes]) -> SlotSize:
 class ShuffleWriter:
     """Writes one shuffle file into the scratch folder. Memory holds about `_BUDGET` bytes of records.
 
-    `is_small` says that all files together are not worth compressing much.
+    So many regions as a `bundle` has share a block. `is_small` says that all files together are not worth compressing
+    much.
     """
 
-    def __init__(self, scratch: str, slots: int, *, is_small: bool = False) -> None:
+    def __init__(self, scratch: str, slots: int, *, bundle: int = 1, is_small: bool = False) -> None:
         self._location = storage.join(scratch, f"shuffle-{uuid4().hex}")
         self._staged = ExitStack()
-        self._slots = slots
-        self._held: dict[int, dict[_SlotKey, list[bytes]]] = defaultdict(lambda: defaultdict(list))
+        self._slots, self._bundle = slots, bundle
+        self._held: dict[int, dict[_ListKey, list[bytes]]] = defaultdict(lambda: defaultdict(list))
         self._held_bytes = 0
-        self._resource: tuple[Resource | None, _SlotKey] = (None, (b"", b""))
+        self._resource: tuple[Resource | None, bytes] = (None, b"")
         self._trace = ("", hash_of("") % slots)
         self._sizes: dict[int, SlotSize] = defaultdict(SlotSize)
         self._index: _Index = defaultdict(list)
@@ -244,15 +246,13 @@ class ShuffleWriter:
 
     def put(self, region: int, record: Stored) -> None:
         """Put a record into a region."""
-        if not isinstance(record, Span):
-            key = (_KINDS[type(record)], b"")
-        elif record.resource is self._resource[0]:
-            key = self._resource[1]
-        else:
-            key = (_KINDS[Span], _ENCODER.encode(record.resource))
-            self._resource = (record.resource, key)
+        resource = b""
+        if isinstance(record, Span):
+            if record.resource is not self._resource[0]:
+                self._resource = (record.resource, _ENCODER.encode(record.resource))
+            resource = self._resource[1]
         encoded = encode(record)
-        self._held[region][key].append(encoded)
+        self._held[region // self._bundle][region, _KINDS[type(record)], resource].append(encoded)
         self._held_bytes += len(encoded) + _OVERHEAD
         if self._held_bytes > _BUDGET:
             self._flush()
@@ -270,22 +270,27 @@ class ShuffleWriter:
         return Shuffled(file=written, regions=dict(sorted(self._sizes.items())))
 
     def _flush(self) -> None:
-        for region, held in sorted(self._held.items()):
-            self._sizes[region] = sum(map(size_of, held.values()), self._sizes[region])
+        for _, held in sorted(self._held.items()):
             block = self._compressed(held)
-            self._index[region].append((self._size, len(block), zlib.crc32(block)))
+            located = (self._size, len(block), zlib.crc32(block))
+            for (region, _, _), records in held.items():
+                self._sizes[region] += size_of(records)
+                if self._index[region][-1:] != [located]:
+                    self._index[region].append(located)
             self._write(block)
         self._held.clear()
         self._held_bytes = 0
 
-    def _compressed(self, held: Mapping[_SlotKey, list[bytes]]) -> bytes:
+    def _compressed(self, held: Mapping[_ListKey, list[bytes]]) -> bytes:
         """The records as a block, piece by piece: memory for all at once takes longer."""
         pieces: list[bytes] = []
-        for (kind, resource), records in held.items():
-            if resource:
-                pieces += (_HEADER.pack(_RESOURCE, len(resource)), resource)
+        before = b""
+        for (region, kind, resource), records in held.items():
+            if resource and resource != before:
+                pieces += (_HEADER.pack(_RESOURCE, region, len(resource)), resource)
+                before = resource
             size = _LIST.size + sum(map(len, records))
-            pieces += (_HEADER.pack(kind, size), _LIST.pack(b"\xdd", len(records)), *records)
+            pieces += (_HEADER.pack(kind, region, size), _LIST.pack(b"\xdd", len(records)), *records)
         compressor = self._compressor.compressobj(size=sum(map(len, pieces)))
         return b"".join((*map(compressor.compress, pieces), compressor.flush()))
 
@@ -310,17 +315,28 @@ class Shards:
 
     def records(self, regions: Collection[int]) -> Iterator[Stored]:
         """The records of these regions."""
-        return self.decode(block for _, block in self._blocks(regions))
+        for _, records in self._decode((block for _, block in self._blocks(regions)), frozenset(regions)):
+            yield from records
 
-    def blocks(self, regions: Collection[int]) -> dict[int, list[bytes]]:
-        """The blocks of these regions, compressed, by region: to be decoded one region after the other."""
-        blocks: dict[int, list[bytes]] = {region: [] for region in regions}
+    def bundles(self, regions: Collection[int], bundle: int) -> Iterator[Iterator[tuple[int, Sequence[Stored]]]]:
+        """The records of these regions, each list with its region, bundle by bundle of so many regions.
+
+        Memory holds all of them compressed.
+        """
+        together: dict[int, list[int]] = defaultdict(list)
+        for region in regions:
+            together[region // bundle].append(region)
+        blocks: dict[int, list[bytes]] = defaultdict(list)
         for region, block in self._blocks(regions):
-            blocks[region].append(block)
-        return blocks
+            blocks[region // bundle].append(block)
+        for number, several in together.items():
+            yield self._decode(blocks.pop(number, ()), frozenset(several))
 
-    def decode(self, blocks: Iterable[bytes]) -> Iterator[Stored]:
-        """The records of blocks. All are decompressed to one buffer: to get it from the system anew takes long."""
+    def _decode(self, blocks: Iterable[bytes], regions: Collection[int]) -> Iterator[tuple[int, Sequence[Stored]]]:
+        """The lists in blocks that are of these regions.
+
+        All blocks are decompressed to one buffer: to get it from the system anew takes long.
+        """
         buffer, self._buffer = self._buffer, bytearray()  # who asks for others meanwhile has one of their own
         for block in blocks:
             size, position, resource = zstandard.frame_content_size(block), 0, Resource()
@@ -329,16 +345,18 @@ class Shards:
             content = memoryview(buffer)[:size]
             self._decompress(block, content)
             while position < size:
-                kind, length = _HEADER.unpack_from(content, position)
+                kind, region, length = _HEADER.unpack_from(content, position)
                 start, position = position + _HEADER.size, position + _HEADER.size + length
                 if kind == _RESOURCE:
                     resource = _RESOURCE_DECODER.decode(content[start:position])
+                    continue
+                if region not in regions:  # a neighbor's
                     continue
                 records = _DECODERS[kind].decode(content[start:position])
                 if kind == _KINDS[Span]:
                     for record in records:
                         msgspec.structs.force_setattr(record, "resource", resource)
-                yield from records
+                yield region, records
         self._buffer = buffer
 
     def _decompress(self, block: bytes, content: memoryview) -> None:
@@ -348,10 +366,11 @@ class Shards:
                 filled += count
 
     def _blocks(self, regions: Collection[int]) -> Iterator[tuple[int, bytes]]:
+        """The blocks in which something of these regions is, each once, with one of these."""
         for file, located in self._located:
-            blocks = sorted((block, region) for region in regions for block in located.get(region, ()))
+            blocks = {block: region for region in regions for block in located.get(region, ())}
             if blocks:
-                yield from _read_blocks(file, blocks)
+                yield from _read_blocks(file, sorted(blocks.items()))
 
 
 def _located(file: ShuffleFile, regions: Collection[int]) -> _Index:

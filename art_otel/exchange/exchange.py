@@ -35,7 +35,7 @@ from art_otel.conventions.values import RAW_FIELDS, UNREADABLE, RawFields, json_
 from art_otel.exchange import gemini
 from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.assembly import AnswerAssembler, GeminiAssembler, WireDialect, gemini_responses
-from art_otel.exchange.token_requests import RequestAdditions
+from art_otel.exchange.token_requests import NO_ADDITIONS
 from art_otel.spans import Value
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Exchange:
         self.failure: CallFailure | None = None
         self.was_left = False
         self._part_bytes = 0
-        self.added = RequestAdditions()
+        self.added = NO_ADDITIONS
         self.sampled: HasAttributes | None = None
         self.translation: Translation | None = None
         self._status = 0
@@ -180,10 +180,10 @@ class Exchange:
                 return b""
             parts, self._parts = self._parts, []
             return b"".join(parts)
+        events = self.streamed.take(piece)
         if not self.added.is_hidden:
-            self.streamed.take(piece)
             return self.streamed.passed(piece)
-        return b"".join([self.added.without(*event) for event in self.streamed.take(piece)])
+        return b"".join([self.added.without(event.text, event.data, event.chunk) for event in events])
 
     def rest(self) -> bytes:
         """Give what the agent has not got when the server has sent everything, or breaks off."""
@@ -304,8 +304,6 @@ def is_unfinished(body: dict[str, Value]) -> bool:
 
 _END: Final = re.compile(rb"\r?\n\r?\n|\r\r")
 _LONGEST_END: Final = 4
-_LINES: Final = 2
-"""Line ends of an event that is one line of data, as nearly all are."""
 _DATA: Final = b"data:"
 _BLANK: Final = b"\n\n"
 _BEHIND: Final = 4
@@ -317,7 +315,7 @@ _LAST: Final = frozenset(
 _FAILED: Final = frozenset({"error", "response.failed"})
 
 
-class ServerSentEvent(NamedTuple):
+class ServerSentEvent(msgspec.Struct):
     r"""The text of an event with the blank line that ends it, and its data.
 
         b'data: {"a"'  b': 1}\n\ndata: [DO'  b'NE]\n\n'        pieces, as the network cuts them
@@ -340,12 +338,25 @@ class EventSplitter:
 
     def take(self, piece: bytes) -> list[ServerSentEvent]:
         """Give the events that end in the bytes that came next."""
-        text, begins = self.begun + piece, 0
-        events: list[ServerSentEvent] = []
+        text = self.begun + piece
+        if b"\r" in text:
+            return self._take_any(text)
+        *events, self.begun = text.split(_BLANK)
+        return [
+            ServerSentEvent(
+                event + _BLANK,
+                # One line of data, as nearly all are.
+                event[len(_DATA) :].strip() if event.startswith(_DATA) and b"\n" not in event else data_of(event),
+            )
+            for event in events
+        ]
+
+    def _take_any(self, text: bytes) -> list[ServerSentEvent]:
+        """Do the same, whatever ends the lines: `text` begins with what had begun before."""
+        begins, events = 0, list[ServerSentEvent]()
         for end in _END.finditer(text, max(0, len(self.begun) - _LONGEST_END)):
             event, begins = text[begins : end.end()], end.end()
-            is_line = event.startswith(_DATA) and event.count(b"\n") == _LINES and b"\r" not in event
-            events.append(ServerSentEvent(event, event[len(_DATA) :].strip() if is_line else data_of(event)))
+            events.append(ServerSentEvent(event, data_of(event)))
         self.begun = text[begins:]
         return events
 
@@ -394,16 +405,16 @@ class StreamedAnswer:
     def take(self, piece: bytes) -> list[ServerSentEvent]:
         """Read what the server sent next, and give the events that ended in it."""
         self._count(piece)
-        events = self._splitter.take(piece)
-        for position, (text, data, _) in enumerate(events):  # what is no JSON object says nothing
-            chunk = None if self._joined_chunks is None or self.is_cut else read_text_chunk(data)
-            if self._joined_chunks is not None and chunk is not None and self._joined_chunks.add_text(*chunk[:4]):
-                events[position] = ServerSentEvent(text, data, chunk)
+        events, joined = self._splitter.take(piece), self._joined_chunks
+        for event in events:  # what is no JSON object says nothing
+            chunk = None if joined is None or self.is_cut else read_text_chunk(event.data)
+            if chunk is not None and joined is not None and joined.add_text(chunk):
+                event.chunk = chunk
                 continue
-            if data.startswith(_DONE):
+            if event.data.startswith(_DONE):
                 self.is_over = self.is_done = True
                 continue
-            fields = json_object(data) if data else None
+            fields = json_object(event.data) if event.data else None
             if fields is None:
                 continue
             kind = fields.get("type")

@@ -64,7 +64,8 @@ _SCHEMAS: Final = ("items", "anyOf", "prefixItems", "additionalProperties", "def
 """What of a schema are schemas again, beside its properties."""
 
 _LIMITS: Final = ("min", "max")
-_FINISHES: Final = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
+_FINISHES: Final = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
+"""Gemini's reasons to end. Others, such as vLLM's `abort`, did not end the answer as the model wanted it: OTHER."""
 
 
 def chat_request(request: Mapping[str, Value]) -> ChatRequest:
@@ -327,7 +328,7 @@ def _call_part(call_id: Value, function: Mapping[str, Value]) -> AnswerFields:
 
 
 def _candidate(index: int, parts: Sequence[AnswerFields], finish: Value) -> AnswerFields:
-    reason = {} if finish is None else {"finishReason": _FINISHES.get(finish, "STOP")}
+    reason = {} if finish is None else {"finishReason": _FINISHES.get(finish, "OTHER")}
     return {"content": {"parts": [*parts], "role": "model"}, **reason, "index": index}
 
 

@@ -16,7 +16,6 @@ import logging
 import re
 import time
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -58,10 +57,11 @@ _SGLANG_REFUSAL: Final = b"return_token_ids is not supported with streaming"
 def missing_fields(ask: TokenRequest, request: Mapping[str, object]) -> dict[str, object]:
     """The fields that are asked for and that a request does not have, of a stream with those that ask for its usage."""
     missing = {name: value for name, value in ask.fields.items() if request.get(name) is None}
-    given = request.get(STREAM_OPTIONS)
-    options: Mapping[str, object] = cast(Mapping[str, object], given) if isinstance(given, Mapping) else {}
-    if "logprobs" in ask.fields and request.get("stream") and not options.get(_USAGE):
-        missing[STREAM_OPTIONS] = {name: value for name, value in options.items() if name != _RUNNING} | {_USAGE: True}
+    if "logprobs" in ask.fields and request.get("stream"):
+        given = request.get(STREAM_OPTIONS)
+        options: Mapping[str, object] = cast(Mapping[str, object], given) if isinstance(given, Mapping) else {}
+        if not options.get(_USAGE):
+            missing[STREAM_OPTIONS] = {name: options[name] for name in options if name != _RUNNING} | {_USAGE: True}
     return missing
 
 
@@ -133,22 +133,19 @@ class RequestAdditions:
         self.fields: Final = added or {}
         self.is_hidden: Final = bool(self.fields or ask.headers)
         """Whether there is anything to take out."""
+        self._may_cut: Final = _CUT_OUT.issuperset(self.fields)
+        of_fields = [field for name in self.fields for field in _HIDDEN.get(name, ())]
+        self._hidden: Final = (*of_fields, *_SGLANG) if ask.headers else of_fields
+        """The fields of an answer that are there because of what was asked."""
         self.asks_usage: Final = STREAM_OPTIONS in self.fields
         """Whether the usage of a stream is asked for."""
-
-    @cached_property
-    def _hidden(self) -> tuple[str, ...]:
-        """The fields of an answer that are there because of what was asked."""
-        of_fields = tuple(field for name in self.fields for field in _HIDDEN.get(name, ()))
-        return (*of_fields, *_SGLANG) if self.ask.headers else of_fields
 
     def body(self, fields: RawFields) -> bytes | None:
         """The body of a request of these fields with what is asked for; None where it goes as it came.
 
         So goes one whose fields only a lenient reader sees, as with half an emoji in it: they would be lost.
         """
-        added = {name: msgspec.Raw(_ENCODE(value)) for name, value in self.fields.items()}
-        return _ENCODE({**fields, **added}) if added and fields else None
+        return _ENCODE({**fields, **self.fields}) if self.fields and fields else None
 
     def without_tokens(self, body: bytes) -> bytes:
         """A body without what the agent did not ask for; as it is where it has nothing of that, or is no JSON."""
@@ -157,7 +154,7 @@ class RequestAdditions:
         except UNREADABLE:
             return body
         kept = self._without(fields)
-        return body if kept == fields else _ENCODE(kept)
+        return body if kept is None else _ENCODE(kept)
 
     def without(self, event: bytes, data: bytes, chunk: TextChunk | None = None) -> bytes:
         """The same of an event with this data; the one that has nothing but the usage that we asked for goes.
@@ -166,55 +163,60 @@ class RequestAdditions:
         """
         if chunk is not None and (cut := self._cut(event, chunk)) is not None:
             return cut
-        if STREAM_OPTIONS in self.fields and is_usage_alone(data):
+        if self.asks_usage and is_usage_alone(data):
             return b""
         kept = self.without_tokens(data)
         return event if kept is data else event.replace(data, kept, 1)
 
     def _cut(self, event: bytes, chunk: TextChunk) -> bytes | None:
         """The same of a chunk of text, cut out of its bytes; None where this is not the way."""
-        asked = self.fields
-        if not _CUT_OUT.issuperset(asked):
+        if not self._may_cut:
             return None
-        if "return_token_ids" in asked and b'"token_ids"' in event:
+        if "return_token_ids" in self.fields and b'"token_ids"' in event:
             event, cut = _IDS_FIELD.subn(b"", event, count=1)
             if not cut:
                 return None
-        if "logprobs" in asked and chunk.raw_logprobs is not None:
-            if chunk.raw_logprobs not in event:  # they go over several lines of data
+        if "logprobs" in self.fields and (logprobs := chunk.raw_logprobs) is not None:
+            if logprobs not in event:  # they go over several lines of data
                 return None
-            event = event.replace(chunk.raw_logprobs, b"null", 1)
-        return _NULL_USAGE.sub(b"", event, count=1) if chunk.has_usage and "stream_options" in asked else event
+            event = event.replace(logprobs, b"null", 1)
+        return _NULL_USAGE.sub(b"", event, count=1) if self.asks_usage and chunk.has_null_usage else event
 
-    def _without(self, fields: RawFields) -> RawFields:
+    def _without(self, fields: RawFields) -> Mapping[str, object] | None:
+        """Fields without what the agent did not ask for; None where nothing of that is in them."""
         hidden = self._hidden
-        kept = {
+        kept: dict[str, object] = {
             name: _NULL if name in hidden else value  # vLLM has null where it is not asked for messages
             for name, value in fields.items()
             if name not in hidden or name in RESPONSE_MESSAGES
         }
-        if STREAM_OPTIONS in self.fields and bytes(kept.get("usage", b"")) == bytes(_NULL):
+        if self.asks_usage and fields.get("usage") == _NULL:
             del kept["usage"]
-        if "choices" in kept:
+        if "choices" in fields:
             try:
-                choices = _CHOICES.decode(kept["choices"])
+                choices = _CHOICES.decode(fields["choices"])
             except msgspec.MsgspecError:  # as some servers end a stream
-                return kept
+                choices = []
             without = [self._choice(choice) for choice in choices]
             if without != choices:
-                kept["choices"] = msgspec.Raw(_ENCODE(without))
-        if "response" in kept:
-            kept["response"] = msgspec.Raw(self.without_tokens(bytes(kept["response"])))
-        return kept
+                kept["choices"] = without
+        if "response" in fields:
+            kept["response"] = msgspec.Raw(self.without_tokens(bytes(fields["response"])))
+        return None if kept == fields else kept
 
     def _choice(self, choice: RawFields) -> RawFields:
-        kept = {name: value for name, value in choice.items() if name not in self._hidden}
+        hidden = self._hidden
+        kept = {name: value for name, value in choice.items() if name not in hidden}
         if _LOGPROBS in self.fields and _LOGPROBS in kept:
             if "text" not in kept and bytes(kept[_LOGPROBS]).startswith(_LLAMA):
                 del kept[_LOGPROBS]
             else:
                 kept[_LOGPROBS] = _NULL
         return kept
+
+
+NO_ADDITIONS: Final = RequestAdditions()
+"""Of a request that goes as it came."""
 
 
 class TokenAsking:

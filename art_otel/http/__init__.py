@@ -10,10 +10,11 @@ from art_otel.http.guards import SecurityHeaders as SecurityHeaders
 from art_otel.http.guards import TokenCheck as TokenCheck
 from art_otel.http.server import CONNECTION as CONNECTION
 from art_otel.http.server import Address as Address
+from art_otel.http.server import Answering as Answering
 from art_otel.http.server import Bodies as Bodies
 from art_otel.http.server import BodyLimits as BodyLimits
 from art_otel.http.server import HttpServer as HttpServer
-from art_otel.http.server import TimedProtocol as TimedProtocol
+from art_otel.http.server import RawHeaders as RawHeaders
 from art_otel.http.server import Tls as Tls
 from art_otel.http.server import WebPageCheck as WebPageCheck
 from art_otel.http.server import WhenRefused as WhenRefused

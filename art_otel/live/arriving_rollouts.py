@@ -137,10 +137,10 @@ class ArrivingRollouts:
         self._forgot_at = 0.0
         self._of_trace: dict[str, set[BelongsTo]] = {}
 
-    def add(self, records: Iterable[Record], line: SpooledLine, now: float) -> None:
-        """Add the records of a spooled line."""
+    def add(self, lines: Iterable[tuple[Sequence[Record], SpooledLine]], now: float) -> None:
+        """Add the records of spooled lines, those of a rollout together: whether it has ended is asked once."""
         changed: dict[BelongsTo, ArrivingSpans] = {}
-        for record in records:
+        for record, line in ((record, line) for records, line in lines for record in records):
             for to in belongs_to(record, self._rollout_attributes):
                 if self._archive is not None and to not in changed:
                     self._recall(self._archive, to, record, now)

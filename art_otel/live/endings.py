@@ -24,7 +24,7 @@ Two kinds of own spans count:
       gateway B, edition 1: 1 call, over        ended when two calls of A are there, and one of B
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
@@ -67,7 +67,7 @@ class SpanTally:
         """What the own spans of processes count, by their numbers."""
         self._counted: list[tuple[Resource, int]] = []
         """Ended spans besides these, by the resource of their process."""
-        self._attempts: dict[str, _GatewayAttempt] = {}
+        self._attempts: defaultdict[str, _GatewayAttempt] = defaultdict(_GatewayAttempt)
         """What gateways say of each attempt, whose own span is in a trace of its own."""
         self._told: set[int] = set()
         """The numbers of what gateways said."""
@@ -98,7 +98,7 @@ class SpanTally:
         is_root = is_marked_root(span)
         if is_root and (says := edition_numbers(span)):
             self._told |= {number, *says}
-            attempt = self._attempts.setdefault(span.trace_id, _GatewayAttempt())
+            attempt = self._attempts[span.trace_id]
             attempt.is_over = attempt.is_over or says_the_end(span)
             for gateway, calls in calls_counted_on(span).items():
                 part = _GatewayPart(edition_of(span), calls, span.end_ns is None)
@@ -112,7 +112,7 @@ class SpanTally:
         self._running.discard(number)
         self._ended.add(number)
         if span.scope.name == GATEWAY_SCOPE:
-            attempt = self._attempts.setdefault(span.trace_id, _GatewayAttempt())
+            attempt = self._attempts[span.trace_id]
             attempt.calls[str(span.resource.attributes.get(INSTANCE, ""))] += 1
         if is_root:
             self._roots[number] = (spans_counted_on(span), span.resource)

@@ -171,6 +171,6 @@ class SpoolCursor:
         now = time.monotonic()
         for line in self._lines.take():
             records = read_records([line.text])
-            self.arriving.add(records, line.location, now)
+            self.arriving.add([(records, line.location)], now)
             if not records or any(record.trace_id is None for record in records):
                 logger.warning("art-otel: %d bytes of %s cannot be read", line.location.size, line.location.file)

@@ -8,6 +8,7 @@ a header of ours, the app's baggage.
     /rollout/ID/v1/chat/completions                     the rollout ID
     /rollout/ID;group_id=…;split=…/v1/chat/completions  what is said of it, too
     /rollout/ID/v1?group_id=…&split=…                   the same, as a base URL; clients put their path behind its query
+    /rollout/ID/v1/models/m:generateContent;group_id=…  the same, as google-genai writes such a base URL
     /rollout/ID/untrained/judge/v1/chat/completions     the rollout ID; the call is for a judge, and is not trained
     /untrained/judge/v1/chat/completions                the same of a call whose rollout something else says
 
@@ -21,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, Self, TypeAlias
 from urllib.parse import unquote
 
 from art_otel import attributes as names
@@ -75,6 +76,8 @@ _RECORDED: Final = f"{TRACE_STATE}={RECORDED}"
 _MAX_ID: Final = 256
 _APPENDED: Final = re.compile("/|(?=(?:chat/completions|completions|responses|messages|embeddings|models)(?:[/?]|$))")
 """Where a request's path begins behind the query of a base URL; the `openai` client of Python puts no `/` between."""
+_MOVED: Final = re.compile(f"(?:;(?:{'|'.join(_SETTINGS)})=[^;/?&]*)+$")
+"""What google-genai moves from the end of a base URL to that of the whole address, because urllib takes it apart so."""
 _SLASHES: Final = re.compile("/+")
 _USER: Final = re.compile(r"session_([0-9a-fA-F-]{8,64})")
 
@@ -121,6 +124,10 @@ class RequestAddress(NamedTuple):
         """Whether the rollout's own span is the gateway's to write."""
         return self.source not in ("baggage", "trace")
 
+    def of_attempt(self, attempt: int) -> Self:
+        """The same with this attempt, which mostly is the first."""
+        return self if attempt == self.attempt else self._replace(attempt=attempt)
+
 
 def is_of_rollout(path: str) -> bool:
     """Whether a path says something of a rollout, and is for no model server."""
@@ -137,10 +144,18 @@ def read_target(path: str, query: str) -> RequestTarget:
         return RequestTarget(path, query, _plain(path), untrained=untrained)
     segment, _, rest = path[len(PREFIX) :].partition("/")
     encoded_id, *given = segment.split(";")
+    (rest, *in_path), (query, *in_query) = _split_moved(rest), _split_moved(query)
+    given += [*in_path, *in_query]
     said, rest, query = _split_query(rest, query)
     untrained, path = _split_label(f"/{rest}")
     settings = read_settings([*given, *said])
     return RequestTarget(path, query, _plain(path), _checked_id(unquote(encoded_id)), settings, untrained)
+
+
+def _split_moved(text: str) -> Sequence[str]:
+    """A path or a query, and behind it the settings at its end: `alt=sse;split=val` gives `alt=sse` and `split=val`."""
+    moved = _MOVED.search(text)
+    return [text] if moved is None else [text[: moved.start()], *moved[0][1:].split(";")]
 
 
 def _plain(path: str) -> str:
@@ -204,7 +219,8 @@ def read_address(target: RequestTarget, headers: Headers, request: Mapping[str, 
     baggage = baggage_of(headers.get("baggage", ""))
     # OTel's propagator for Python writes a space as "+".
     untrained = target.untrained or headers.get(_UNTRAINED_HEADER) or baggage.get(names.UNTRAINED, "").replace("+", " ")
-    return _rollout_of(target, headers, request, baggage)._replace(untrained=untrained or None)
+    address = _rollout_of(target, headers, request, baggage)
+    return address._replace(untrained=untrained) if untrained else address
 
 
 def _rollout_of(

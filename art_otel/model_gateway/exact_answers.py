@@ -78,8 +78,7 @@ class ExactAnswer:
         self.is_stream = bool(self._asking.request.get("stream"))
         headers = [(name, value) for name, value in answered.raw_headers if name.lower() not in _OF_BODY]
         self.raw_headers: RawHeaders = [*headers, _STREAM_TYPE if self.is_stream else _JSON_TYPE]
-        lower = {name.lower(): value for name, value in answered.headers.items()}
-        self.headers = {**lower, "content-type": self.raw_headers[-1][1].decode()}
+        self.headers = {**answered.headers, b"content-type": self.raw_headers[-1][1]}
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body, as it is sampled and parsed. Raises UpstreamError where the server breaks off, or answers oddly."""

@@ -27,7 +27,7 @@ from art_otel.exchange.api_dialects import API_DIALECTS, CHAT, dialect_of
 from art_otel.exchange.chat_request import UntranslatableError
 from art_otel.exchange.exchange import FIRST_REFUSAL, CallFailure, Exchange
 from art_otel.exchange.token_requests import TokenRequests
-from art_otel.http import CONNECTION, BodyLimits, TimedProtocol, WebPageCheck
+from art_otel.http import CONNECTION, Answering, BodyLimits, RawHeaders, WebPageCheck
 from art_otel.model_gateway.addresses import (
     MAY_NAME,
     Conversations,
@@ -49,7 +49,7 @@ from art_otel.model_gateway.rollouts import Rollouts, call_span, gateway_resourc
 from art_otel.model_gateway.server_abilities import ServerAbilities
 from art_otel.model_gateway.settings import GatewaySettings, read_models
 from art_otel.model_gateway.translating import Translating, chat_exchange, chat_headers
-from art_otel.model_gateway.upstreams import Answer, RawHeaders, UnreachableError, UpstreamError, Upstreams
+from art_otel.model_gateway.upstreams import Answer, UnreachableError, UpstreamError, Upstreams
 from art_otel.receiver.export import ExportRefusedError
 from art_otel.receiver.ingest import RUNNING, UNWRITABLE
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
@@ -68,8 +68,12 @@ _OF_CONNECTION: Final = frozenset(
     [b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect"]
 )
 _NOT_SENT: Final = _OF_CONNECTION | {b"host", b"content-length"}
+_NOT_SENT_OF_CALL: Final = _NOT_SENT | {b"accept-encoding"}
+"""What is compressed nobody could read on its way."""
+_AS_IT_IS: Final = (b"accept-encoding", b"identity")
 _NOT_ANSWERED: Final = _OF_CONNECTION | {b"date"}
 """The gateway's own server writes a date."""
+_NOT_CHANGED: Final = _NOT_ANSWERED | {b"content-length"}
 
 _LOOK_EVERY: Final = 0.5
 
@@ -213,7 +217,7 @@ class Gateway:
             async with self._recorder.bodies.read(scope, receive) as body:
                 call = await self._begin(scope, target, headers, body)
                 if call is not None:
-                    await self._pass_through(call, send, scope["extensions"][CONNECTION]["connection"])
+                    await self._pass_through(call, scope["extensions"][CONNECTION]["answering"])
         except (UsageError, UnicodeDecodeError) as error:
             await error_response(400, str(error))(scope, receive, send)
         except HTTPException as refused:
@@ -246,11 +250,14 @@ class Gateway:
             address = address._replace(rollout_id=known or uuid4().hex)
         upstream = self._upstreams.choose(address.rollout_id)
         # The server gets the agent's headers but for those of a connection, and those that name a rollout.
+        not_sent = _NOT_SENT if asked is None else _NOT_SENT_OF_CALL
         for_server = [
             (name, value)
             for name, value in raw_headers
-            if name not in _NOT_SENT and (name not in MAY_NAME or not is_for_gateway(name, value))
+            if name not in not_sent and (name not in MAY_NAME or not is_for_gateway(name, value))
         ]
+        if asked is not None:
+            for_server.append(_AS_IT_IS)
         path = f"{target.path}?{target.query}" if target.query else target.path
         exchange, translation, own_answer = asked, None, None
         if self._translating is not None and asked is None and method == "POST":
@@ -263,9 +270,6 @@ class Gateway:
             elif made is not None:
                 exchange, translation, path = chat_exchange(asked, made), made, CHAT.path
                 for_server = chat_headers(for_server, target.query)
-        if exchange is not None:  # what is compressed nobody could read on its way
-            for_server = [header for header in for_server if header[0] != b"accept-encoding"]
-            for_server.append((b"accept-encoding", b"identity"))
         if asked is not None:
             limit = self._rollouts.reached_limit(address, self.options.max_calls)
             if self._app is not None and limit is None:
@@ -294,25 +298,25 @@ class Gateway:
                     call.end_in_app = self._app.begin(exchange, address, upstream.url)
             if address.rollout_id is not None and address.is_ours and call.end_in_app is None:
                 call.rollout = rollout = self._rollouts.begin_call(address.rollout_id, address, exchange.start_ns)
-                call.address = address._replace(attempt=rollout.attempt)
+                call.address = address.of_attempt(rollout.attempt)
                 if self._worker is not None:
                     call.slot = self._worker.begin_call(rollout, exchange.start_ns)
                 if self._forwarding is not None:
                     call.told = self._forwarding.running_calls.add(rollout)
         return call
 
-    async def _pass_through(self, call: RelayedCall, send: Send, connection: TimedProtocol) -> None:
+    async def _pass_through(self, call: RelayedCall, answering: Answering) -> None:
         """Relay a call until it is answered, the agent leaves or the gateway ends; then the server is left as well.
 
         Where the answer has no end, the agent's connection has none.
         """
-        relaying = asyncio.current_task()
+        relaying, connection = asyncio.current_task(), answering.connection
         assert relaying is not None  # noqa: S101 # a coroutine runs in a task
         self._running[relaying] = call
         call.upstream.open += 1
         try:
             connection.when_left(relaying.cancel)
-            await self._relay(call, send)
+            await self._relay(call, answering)
         except asyncio.CancelledError:
             relaying.uncancel()  # the request has been dealt with, and its task ends as others do
             connection.when_left(None)
@@ -320,7 +324,7 @@ class Gateway:
             if call.has_begun:
                 call.is_cut = True
             elif not connection.is_left:  # the gateway ends
-                await send_error(503, _ENDS, call.method, send, call.dialect)
+                await send_error(503, _ENDS, call.method, answering, call.dialect)
         finally:
             connection.when_left(None)
             del self._running[relaying]
@@ -329,22 +333,22 @@ class Gateway:
         if call.is_cut and not connection.is_left:
             await connection.end()
 
-    async def _relay(self, call: RelayedCall, send: Send) -> None:
+    async def _relay(self, call: RelayedCall, answering: Answering) -> None:
         """Ask the server, and hand on what it answers."""
         try:
             answered = await self._ask(call)
         except UpstreamError as error:
             what = "cannot be reached" if isinstance(error, UnreachableError) else "broke off"
-            await self._fail(call, error, send, what)
+            await self._fail(call, error, answering, what)
             return
         except asyncio.CancelledError:
             if call.exchange is not None and call.exchange.failure is None:
                 call.exchange.failure = CallFailure("CancelledError")
             raise
         try:
-            await self._hand_on(call, answered, send)
+            await self._hand_on(call, answered, answering)
         except UpstreamError as error:
-            await self._fail(call, error, send, "broke off", answered.failed(error) if call.has_begun else b"")
+            await self._fail(call, error, answering, "broke off", answered.failed(error) if call.has_begun else b"")
         except asyncio.CancelledError:
             exchange = call.exchange
             if exchange is not None and not (call.is_recorded or exchange.failure):
@@ -393,27 +397,28 @@ class Gateway:
                 body = exchange.added.body(exchange.fields) or body
         return await self._upstreams.send(call.upstream, call.method, call.path, headers, body)
 
-    async def _hand_on(self, call: RelayedCall, answered: Answers, send: Send) -> None:
+    async def _hand_on(self, call: RelayedCall, answered: Answers, answering: Answering) -> None:
         """Send the answer piece by piece. What ends it waits until the call is recorded."""
         exchange, translation = call.exchange, call.translation
         if exchange is None:
             if call.may_sample and answered.status < FIRST_REFUSAL:
                 self._note_unread(call)
             call.has_begun = True
-            await _send_start(answered, send)
+            await answering.begin(answered.status, _kept_headers(answered))
             async for piece in answered.pieces():
-                await _send_piece(piece, send)
-            await _send_piece(b"", send, is_last=True)
+                await answering.send(piece)
+            await answering.end()
             return
-        exchange.begin(answered.status, answered.headers.get("content-type", "").encode())
+        exchange.begin(answered.status, answered.headers.get(b"content-type", b""))
         if self.options.policy_version_header is not None:
-            exchange.policy_version = answered.headers.get(self.options.policy_version_header.lower())
+            version = answered.headers.get(self.options.policy_version_header.lower().encode())
+            exchange.policy_version = None if version is None else version.decode("latin-1")
         is_stream = exchange.is_stream
         if is_stream:
             call.has_begun = True
             stream_type = None if translation is None else translation.stream_type
             is_changed = translation is not None or exchange.added.is_hidden
-            await _send_start(answered, send, content_type=stream_type, is_changed=is_changed)
+            await answering.begin(answered.status, _kept_headers(answered, stream_type, is_changed=is_changed))
         async for piece in answered.pieces():
             try:
                 passed = exchange.take(piece)
@@ -424,40 +429,43 @@ class Gateway:
                 if translation is not None:
                     raise UpstreamError("the answer is too long to be translated")
                 call.has_begun = True
-                await _send_start(answered, send)
+                await answering.begin(answered.status, _kept_headers(answered))
             if translation is not None:
                 passed = translation.take(passed)
             if is_stream and exchange.is_over:
                 await self._finish(call)
             if passed:
-                await send({"type": "http.response.body", "body": passed, "more_body": True})
+                await answering.send(passed)
         status, rest = answered.status, _rest(exchange)
         if translation is not None:
             status, rest = translation.rest(status, rest, is_stream=is_stream)
         await self._finish(call)
-        if not call.has_begun:
-            call.has_begun = True
-            held_type = None if translation is None else translation.held_type(status)
-            await _send_start(answered, send, status=status, length=len(rest), content_type=held_type)
-        await _send_piece(rest, send, is_last=True)
+        if call.has_begun:
+            await answering.end(rest)
+            return
+        call.has_begun = True
+        held_type = None if translation is None else translation.held_type(status)
+        await answering.send_whole(status, _kept_headers(answered, held_type, is_changed=True), rest)
 
-    async def _fail(self, call: RelayedCall, error: UpstreamError, send: Send, what: str, last: bytes = b"") -> None:
+    async def _fail(
+        self, call: RelayedCall, error: UpstreamError, answering: Answering, what: str, last: bytes = b""
+    ) -> None:
         """The server cannot be reached, or broke off. What the agent has begun to get ends with `last`, or is cut."""
         self._recorder.metrics.add("art_otel_gateway_upstream_errors_total")
         if call.exchange is not None and not call.is_recorded:
             call.exchange.failure = CallFailure(type(error).__name__, str(error))
         await self._finish(call)
         if call.has_begun and call.exchange is not None and call.translation is None:
-            await _send_piece(_rest(call.exchange), send)
+            await answering.send(_rest(call.exchange))
         if last and call.translation is not None:
             last = call.translation.take(last) + call.translation.end()
         if last:
-            await _send_piece(last, send, is_last=True)
+            await answering.end(last)
         elif call.has_begun:
             call.is_cut = True
         else:
             why = f"the model server at {call.upstream.shown} {what}: {error}"
-            await send_error(502, why, call.method, send, call.dialect)
+            await send_error(502, why, call.method, answering, call.dialect)
 
     async def _finish(self, call: RelayedCall) -> None:
         """Record a call durably, and see that the receiver at the other end of `--otlp` knows that it began."""
@@ -513,7 +521,7 @@ class Gateway:
             of_rollout: list[Span] = []
             if address.rollout_id is not None and address.is_ours:
                 rollout = self._rollouts.begin_call(address.rollout_id, address, call.start_ns)
-                address = address._replace(attempt=rollout.attempt)
+                address = address.of_attempt(rollout.attempt)
                 of_rollout = self._rollouts.end_call(rollout)
             span = unread_span(request, address, server, self._resource, call.start_ns)
             self._write([*of_rollout, span], is_last=True)
@@ -559,35 +567,13 @@ def _rest(exchange: Exchange) -> bytes:
         return exchange.refusal()
 
 
-async def _send_start(
-    answered: Answers,
-    send: Send,
-    *,
-    length: int | None = None,
-    status: int | None = None,
-    content_type: str | None = None,
-    is_changed: bool = False,
-) -> None:
-    """Begin as the server began; `length`, `status` and `content_type` are those of a body that is not the server's.
+def _kept_headers(answered: Answers, content_type: str | None = None, *, is_changed: bool = False) -> RawHeaders:
+    """The headers of an answer that its agent gets; with another `content_type`, if the body has another dialect.
 
-    `is_changed` says that nobody knows how long the body will be, whatever the server said of its own.
+    `is_changed` says that the body may have another length than the server says.
     """
-    replaced = {
-        b"content-length": length is not None or is_changed,
-        b"content-type": content_type is not None,
-    }
-    kept = [
-        (name, value)
-        for name, value in ((name.lower(), value) for name, value in answered.raw_headers)
-        if name not in _NOT_ANSWERED and not replaced.get(name)
-    ]
-    if length is not None:
-        kept.append((b"content-length", b"%d" % length))
-    if content_type is not None:
-        kept.append((b"content-type", content_type.encode()))
-    await send({"type": "http.response.start", "status": status or answered.status, "headers": kept})
-
-
-async def _send_piece(piece: bytes, send: Send, *, is_last: bool = False) -> None:
-    if piece or is_last:
-        await send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+    left_out = _NOT_CHANGED if is_changed else _NOT_ANSWERED
+    kept = [(lower, value) for name, value in answered.raw_headers if (lower := name.lower()) not in left_out]
+    if content_type is None:
+        return kept
+    return [*(header for header in kept if header[0] != b"content-type"), (b"content-type", content_type.encode())]

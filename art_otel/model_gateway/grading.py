@@ -73,6 +73,10 @@ class ServerGrade:
     def advice(self) -> Sequence[str]:
         """What to start the server with, so that it gives more."""
         said: list[str] = []
+        if all(has is None for has in self.dialects.values()):
+            said.append("it lets nobody ask without its key: --api-key KEY")
+        elif self.model is None:
+            said.append("ids and logprobs: it lists no model, so name one with --model M")
         if self.owner == "vllm" and not self.samples_from_ids:
             said.append("exact tokens in every dialect: vllm serve MODEL --enable-scale-out (0.32 or later)")
         if self.owner == "vllm" and self.logprobs == "processed":
@@ -151,7 +155,7 @@ async def _sample(server: IdServer, request: AnswerFields) -> Exchange | None:
         if asking.may_be_why(answered.status):
             asking.ask_less(answered.status, content)
             continue
-        exchange.begin(answered.status, answered.headers.get("content-type", "").encode())
+        exchange.begin(answered.status, answered.headers.get(b"content-type", b""))
         exchange.take(content)
         return exchange if answered.status == OK else None
 

@@ -22,7 +22,7 @@ from typing import Final
 
 from starlette.types import Scope
 
-from art_otel.http import CONNECTION, TimedProtocol
+from art_otel.http import CONNECTION, Answering
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,8 @@ def open_inbox(path: Path) -> socket.socket:
 
 async def hand_over(scope: Scope, body: bytes, inbox: Path) -> None:
     """Give the connection of a request to the process behind an inbox. It is closed where nobody takes it."""
-    connection: TimedProtocol = scope["extensions"][CONNECTION]["connection"]
+    answering: Answering = scope["extensions"][CONNECTION]["answering"]
+    connection = answering.connection
     request = _encode(scope, body, is_last=connection.has_more)
     with await connection.detach(scope) as kept:
         if len(request) <= _CHUNK:

@@ -1,7 +1,7 @@
 """Own answers: what the gateway answers in the place of a model server, in the agent's dialect; its errors, too."""
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 from starlette.responses import JSONResponse
@@ -13,7 +13,8 @@ from art_otel.exchange.chat_request import UntranslatableError
 from art_otel.exchange.exchange import Exchange
 from art_otel.exchange.gemini import is_array
 from art_otel.exchange.translation import OK, last_answer
-from art_otel.model_gateway.upstreams import RawHeaders, UpstreamError
+from art_otel.http import Answering, RawHeaders
+from art_otel.model_gateway.upstreams import UpstreamError
 
 _BAD_REQUEST: Final = 400
 _JSON_TYPE: Final = "application/json"
@@ -24,8 +25,8 @@ class OwnAnswer:
 
     def __init__(self, status: int, content_type: str, body: bytes) -> None:
         self.status: Final = status
-        self.headers: Final[Mapping[str, str]] = {"content-type": content_type}
-        self.raw_headers: Final[RawHeaders] = [(b"content-type", content_type.encode())]
+        self.headers: Final[Mapping[bytes, bytes]] = {b"content-type": content_type.encode()}
+        self.raw_headers: Final[RawHeaders] = [*self.headers.items()]
         self._body = body
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -53,10 +54,10 @@ def untranslatable(exchange: Exchange, why: UntranslatableError) -> OwnAnswer:
     return OwnAnswer(_BAD_REQUEST, _JSON_TYPE, msgspec.json.encode(error))
 
 
-async def send_error(status: int, message: str, method: str, send: Send, dialect: WireDialect | None) -> None:
+async def send_error(status: int, message: str, method: str, answering: Answering, dialect: WireDialect | None) -> None:
     """Answer a request of this method with an error of the gateway's."""
     response = error_response(status, message, dialect)
-    await response({"type": "http", "method": method, "headers": []}, _nothing, send)
+    await response({"type": "http", "method": method, "headers": []}, _nothing, cast(Send, answering.cycle.send))
 
 
 def error_response(status: int, message: str, dialect: WireDialect | None = None) -> JSONResponse:

@@ -12,12 +12,13 @@ import time
 from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias, cast
+from typing import Final, cast
 from urllib.parse import unquote, urlsplit
 
 import httptools
 
 from art_otel.errors import UsageError
+from art_otel.http import RawHeaders
 from art_otel.spans import Value
 
 CONNECT_SECONDS: Final = 10.0
@@ -32,8 +33,6 @@ _CONTINUE: Final = 200
 """Statuses below say that the answer is yet to come."""
 
 _WITHOUT_BODY: Final = (204, 304)
-
-RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class UpstreamError(Exception):
@@ -56,24 +55,29 @@ class _TooManyHeadersError(Exception):
     """The headers of an answer, or of what stands before it, have no end."""
 
 
-class Answer:
+class Answer(AsyncIterator[bytes]):
     """The answer of a server that has begun: its status and headers; its body is read once, and then it is closed.
 
-    `headers` has the names in lower case.
+    `raw_headers` are as the server wrote them, `headers` those with their names in lower case, of several the last.
     """
 
-    def __init__(self, connection: "_Connection", status: int, raw_headers: RawHeaders) -> None:
+    def __init__(
+        self, connection: "_Connection", status: int, raw_headers: RawHeaders, headers: Mapping[bytes, bytes]
+    ) -> None:
         self._connection: _Connection | None = connection
         self.status: Final = status
         self.raw_headers: Final = raw_headers
-        self.headers: Final[Mapping[str, str]] = {
-            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw_headers
-        }
+        self.headers: Final = headers
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """The body, as the server sends it. Raises BrokenOffError."""
-        while self._connection is not None and (piece := await self._connection.read()) is not None:
-            yield piece
+    def pieces(self) -> AsyncIterator[bytes]:
+        """The body, as the server sends it. Raises BrokenOffError. A generator would cost more than the reading."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece = None if self._connection is None else await self._connection.read()
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
 
     def failed(self, _: UpstreamError) -> bytes:
         """What the agent has to get where the body broke off: nothing, its connection is cut as this one was."""
@@ -185,7 +189,8 @@ class _Connection(asyncio.Protocol):
     def _reset(self) -> None:
         self._is_asked = False
         self.is_unanswered = True
-        self._headers: list[tuple[bytes, bytes]] = []
+        self._raw_headers: list[tuple[bytes, bytes]] = []
+        self._headers: dict[bytes, bytes] = {}
         self._header_bytes = 0
         self._status: int | None = None
         self._ends_with_connection = False
@@ -202,7 +207,6 @@ class _Connection(asyncio.Protocol):
 
     async def ask(self, request: bytes, *, has_body: bool) -> Answer:
         """Write a request, and wait for the headers of its answer. Raises BrokenOffError."""
-        self._reset()
         self._is_asked = True
         self._has_body = has_body
         assert self._transport is not None  # noqa: S101 # it was connected before it was given
@@ -213,7 +217,7 @@ class _Connection(asyncio.Protocol):
         except BaseException:  # also where the agent leaves: nobody reads the answer
             self.abort()
             raise
-        return Answer(self, self._status, self._headers)
+        return Answer(self, self._status, self._raw_headers, self._headers)
 
     async def read(self) -> bytes | None:
         """What has come of the body, as soon as there is anything; None at its end. Raises BrokenOffError."""
@@ -242,14 +246,12 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def _news(self) -> None:
+    def _news(self) -> "asyncio.Future[None]":
+        """What is done as soon as anything comes. Raises BrokenOffError where nothing will."""
         if self._error is not None:
             raise self._error
         self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def _tell(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -299,16 +301,16 @@ class _Connection(asyncio.Protocol):
         if self._header_bytes > _MAX_HEADERS:
             raise _TooManyHeadersError
         if self._status is None:
-            self._headers.append((name, value))
+            self._raw_headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The answer begins; one that says to go on is followed by another."""
         status = self._parser.get_status_code()
         if status < _CONTINUE:
-            self._headers = []
+            self._raw_headers = []
             return
-        headers = {name.lower(): value.lower() for name, value in self._headers}
-        is_framed = b"content-length" in headers or headers.get(b"transfer-encoding", b"").endswith(b"chunked")
+        self._headers = headers = {name.lower(): value for name, value in self._raw_headers}
+        is_framed = b"content-length" in headers or headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
         self._ends_with_connection = not is_framed and self._has_body and status not in _WITHOUT_BODY
         self._is_kept = self._has_body and self._parser.should_keep_alive()  # to HEAD the parser waits for a body
         self._status = status

@@ -117,12 +117,11 @@ class FinishedRollouts:
         self._current[1] = lines[-1][1].file
         self._look_at(lines)
 
-    def _look_at(self, lines: Iterable[tuple[Sequence[Record], SpooledLine]]) -> None:
+    def _look_at(self, lines: Sequence[tuple[Sequence[Record], SpooledLine]]) -> None:
         with self._lock:
-            for records, line in lines:
-                self._arriving.add(records, line, time.monotonic())
-                self.read_bytes += line.size
-                self._read[str(line.file)] = None
+            self._arriving.add(lines, time.monotonic())
+            self.read_bytes += sum(line.size for _, line in lines)
+            self._read |= {str(file): None for file in {line.file for _, line in lines}}
             has_news = self._arriving.has_ended
         if has_news:  # a grace ends without news
             self._news.set()

@@ -448,7 +448,10 @@ def _log_record(log: LogRecord) -> JsonObject:
 
 
 def _pairs(attributes: Mapping[str, Value]) -> list[JsonObject]:
-    return [{"key": key, "value": _value(value)} for key, value in attributes.items()]
+    return [
+        {"key": key, "value": {"stringValue": value} if isinstance(value, str) else _value(value)}
+        for key, value in attributes.items()
+    ]
 
 
 def _value(value: Value) -> JsonObject:

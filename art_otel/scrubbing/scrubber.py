@@ -352,7 +352,7 @@ class RecordScrubber:
 
     def _unread(self, parts: Sequence[ScrubbedPart], scanned: AbstractSet[str]) -> list[tuple[str, str]] | None:
         """List the texts that are not known to be clean, with their names; None if any needs a closer look."""
-        unread = [("", text) for text in {part.text for part in parts} if ("", text) not in self._clean]
+        unread = [("", text) for text in {part.text for part in parts if part.text} if ("", text) not in self._clean]
         for part in parts:
             for name, value in part.attributes.items():
                 if name in scanned or (

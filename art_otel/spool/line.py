@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 from weakref import finalize
 
+import msgspec
+
 from art_otel.spool.runs import SUFFIX, note_taken
 
 logger = logging.getLogger(__name__)
@@ -30,8 +32,7 @@ class LineFile(Protocol):
         """Note that so many bytes more are in a trajectory that the app has; a file of this process counts them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpooledLine:
+class SpooledLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of `size` bytes at `offset` of a file."""
 
     file: LineFile

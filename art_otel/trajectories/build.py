@@ -21,7 +21,7 @@ from art_otel.conventions import (
     role_of,
 )
 from art_otel.conventions.exchanges import whole
-from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, build_tree
+from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
 from art_otel.trajectories.accounting import (
     AssembledGroup,
     AssemblyStats,
@@ -35,7 +35,7 @@ from art_otel.trajectories.model import Trajectory
 from art_otel.trajectories.rewards import AttributionContext, ExternalReward, deliver_rewards
 from art_otel.trajectories.rollouts import assign_rollouts, declared_id, is_named_rollout
 from art_otel.trajectories.tool_executions import find_tool_executions
-from art_otel.trajectories.trajectory_fields import trajectory_fields, version_of_rollout, with_facts
+from art_otel.trajectories.trajectory_fields import trajectory_fields, version_of_rollout
 from art_otel.trajectories.wholeness import find_incomplete, find_losses
 
 _NEW: Final[IncrementalOutcome] = "new"
@@ -107,7 +107,7 @@ def build_trajectories(
 
     trajectories: list[Trajectory] = []
     for rollout in assignment.rollouts:
-        root = with_facts(rollout.root, attribution.facts_of(rollout))
+        root = _with_facts(rollout.root, attribution.facts_of(rollout))
         # The calls in causal order, with what is not whole in them, and the two trees of their prompts and answers.
         lineage = build_lineage(_with_version(recorded[rollout].calls, version_of_rollout(root)))
         incomplete_reasons = find_incomplete(
@@ -224,3 +224,10 @@ def _with_version(calls: Sequence[InferenceCall], version: str | None) -> Sequen
         return calls
     replace = msgspec.structs.replace
     return [call if call.policy_version is not None else replace(call, policy_version=version) for call in calls]
+
+
+def _with_facts(root: Span | None, facts: Mapping[str, Value]) -> Span | None:
+    """The rollout's own span with what was given to the rollout afterwards, as if it had been recorded there."""
+    if root is None or not facts:
+        return root
+    return msgspec.structs.replace(root, attributes={**root.attributes, **facts})

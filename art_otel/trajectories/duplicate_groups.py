@@ -28,7 +28,7 @@ from art_otel.conventions import (
     without_thinking,
 )
 from art_otel.spans import Span, SpanKey, SpanTree
-from art_otel.trajectories.surroundings import Ancestry
+from art_otel.trajectories.surroundings import AncestorContext
 
 
 class CallRecording(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -52,14 +52,15 @@ class CallRecording(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return recorder_of(self.span)
 
 
-def read_recordings(calls: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry: Ancestry) -> list[CallRecording]:
+def read_recordings(
+    calls: Mapping[SpanKey, InferenceCall], tree: SpanTree, above: Mapping[SpanKey, AncestorContext]
+) -> list[CallRecording]:
     """The recordings of one rollout, the outer ones first and each level in the order of their start."""
     recordings: dict[SpanKey, CallRecording] = {}
-    for key in sorted(calls, key=lambda key: (ancestry.context_above(key).call_depth, tree.starts[key], key)):
-        span, start, above = tree.spans[key], tree.starts[key], ancestry.context_above(key)
-        outer = above.call
+    for key in sorted(calls, key=lambda key: (above[key].call_depth, tree.starts[key], key)):
+        span, start, outer = tree.spans[key], tree.starts[key], above[key].call
         while outer is not None and outer not in calls:  # a call of another rollout
-            outer = ancestry.context_above(outer).call
+            outer = above[outer].call
         enclosing = None if outer is None else recordings[outer]
         recordings[key] = CallRecording(
             span=span,
@@ -68,7 +69,7 @@ def read_recordings(calls: Mapping[SpanKey, InferenceCall], tree: SpanTree, ance
             end=None if span.end_ns is None else start + span.end_ns - span.start_ns,
             outer=enclosing,
             depth=0 if enclosing is None else enclosing.depth + 1,
-            boundary_depth=above.boundary_depth,
+            boundary_depth=above[key].boundary_depth,
         )
     return list(recordings.values())
 

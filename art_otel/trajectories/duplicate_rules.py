@@ -42,7 +42,7 @@ from art_otel.trajectories.duplicate_groups import (
     read_recordings,
     usage_differs,
 )
-from art_otel.trajectories.surroundings import Ancestry
+from art_otel.trajectories.surroundings import AncestorContext
 
 MAX_COMPARED: Final = 32
 """Recordings that contradict a recording before no other is compared with it: servers that repeat no ids give few."""
@@ -58,16 +58,21 @@ class DeduplicatedCall(NamedTuple):
     spans: Sequence[Span]
 
 
-def find_calls(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry: Ancestry) -> list[DeduplicatedCall]:
-    """Find the calls that the inference spans of a rollout describe; both are in the order of their start."""
+def find_calls(
+    parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, above: Mapping[SpanKey, AncestorContext]
+) -> list[DeduplicatedCall]:
+    """Find the calls that the inference spans of a rollout describe; both are in the order of their start.
+
+    `above` is the context that each span stands in.
+    """
     response_ids = [call.response_id for call in parsed.values() if call.response_id is not None]
     if (
         len({recorder_of(tree.spans[key]) for key in parsed}) < 2
         and len(set(response_ids)) == len(response_ids)
-        and all(ancestry.context_above(key).call is None for key in parsed)
+        and all(above[key].call is None for key in parsed)
     ):  # as most rollouts: one instrumentor made all, none inside another, and no two have one response id
         return [DeduplicatedCall(call, (tree.spans[key],)) for key, call in parsed.items()]
-    groups = DuplicateGroups(read_recordings(parsed, tree, ancestry), tree)
+    groups = DuplicateGroups(read_recordings(parsed, tree, above), tree)
     for rule in RULES:
         rule(groups)
     mark_contradicting(groups)

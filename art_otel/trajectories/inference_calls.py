@@ -41,7 +41,7 @@ from art_otel.conventions import (
 from art_otel.spans import LogRecord, Span, SpanKey, SpanTree, Value
 from art_otel.trajectories.duplicate_rules import find_calls
 from art_otel.trajectories.rollouts import RolloutSpans
-from art_otel.trajectories.surroundings import Ancestry, IntervalIndex
+from art_otel.trajectories.surroundings import AncestorContext, IntervalIndex, contexts_above, find_contexts
 
 MAX_CONTINUED_MESSAGES: Final = 16 << 20
 """Messages of a rollout's prompts that were put together by response id: a chain of 4,000 calls has as many."""
@@ -62,7 +62,8 @@ def record_calls(
     families: Mapping[SpanKey, NameFamilies],
 ) -> dict[RolloutSpans, RecordedCalls]:
     """Parse the inference spans of each rollout of a tree, and merge those that describe one request."""
-    ancestry = Ancestry(tree, roles, {key for rollout in rollouts for key in rollout.root_keys})
+    contexts = find_contexts(tree, roles, {key for rollout in rollouts for key in rollout.root_keys})
+    above = contexts_above(contexts, tree)
     steps: dict[SpanKey, tuple[dict[str, Value], dict[str, Value]]] = {}  # what each says, read once
 
     def parse(rollout: RolloutSpans, role: Role) -> dict[SpanKey, InferenceCall]:
@@ -76,11 +77,11 @@ def record_calls(
         retried = {call_id for span in tools if (call_id := retried_tool_call(span)) is not None}
         calls: list[InferenceCall] = []
         call_of: dict[SpanKey, str] = {}
-        for parsed_call, spans in find_calls(parsed, tree, ancestry):
+        for parsed_call, spans in find_calls(parsed, tree, above):
             call = parsed_call
             if call.choices and not (call.has_answer or call.failed):
                 call = _failed_with_agent(call, spans[0], tree, roles)
-            call = _in_context(call, spans, ancestry, steps)
+            call = _in_context(call, spans, contexts, steps)
             calls.append(with_retried_tools(call, spans[0], retried) if retried else call)
             for span in spans:
                 call_of[span.key] = call.span_id
@@ -119,12 +120,12 @@ def _failed_with_agent(call: InferenceCall, span: Span, tree: SpanTree, roles: M
 def _in_context(
     call: InferenceCall,
     spans: Sequence[Span],
-    ancestry: Ancestry,
+    contexts: Mapping[SpanKey, AncestorContext],
     steps: dict[SpanKey, tuple[dict[str, Value], dict[str, Value]]],
 ) -> InferenceCall:
     """Add what the call's spans and their ancestors say: agent, step, environment state, and what the call is for."""
     outermost = spans[0]
-    ancestors = ancestry.context_including(outermost.key)
+    ancestors = contexts[outermost.key]
     agent, step, untrained = ancestors.agent, ancestors.step, ancestors.untrained
     if ancestors.content is not None:
         call = with_agent_content(call, outermost, ancestors.content)
@@ -132,7 +133,7 @@ def _in_context(
         call = with_agent_conversation(call, ancestors.conversation)
     if len(spans) > 1:
         agent = next(filter(None, map(agent_name, spans)), agent)
-        untrained = next(filter(None, (ancestry.context_including(span.key).untrained for span in spans)), None)
+        untrained = next(filter(None, (contexts[span.key].untrained for span in spans)), None)
     if step is not None and step is not outermost:
         if step.key not in steps:
             steps[step.key] = span_env_state(step), span_extra(step)

@@ -43,9 +43,8 @@ from art_otel.trajectories.rollouts import (
     RolloutAssignment,
     RolloutIndex,
     RolloutSpans,
-    declared_id,
-    is_marked_root,
     is_reward_span,
+    is_rollout,
 )
 
 NO_SPAN: Final = "linked span not in the sources"
@@ -118,7 +117,7 @@ def addressed_rewards(record: Span | LogRecord) -> Sequence[AddressedReward | Ba
         return ()
     links: tuple[SpanKey, ...] = ()
     # What a call or a rollout links to only explains where that came from.
-    if record.links and not (role_of(record) == "inference" or _is_rollout(record)):
+    if record.links and not (role_of(record) == "inference" or is_rollout(record)):
         links = tuple(dict.fromkeys((link.trace_id, link.span_id) for link in record.links))
     if len(links) > 1 and (size := sum(map(_size, rewards)) * len(links)) > MAX_REWARD_BYTES:
         detail = f"{len(rewards)} rewards for {len(links)} spans each are {size} bytes: give them on several spans"
@@ -148,13 +147,6 @@ def _of_log(reward: RecordedReward | BadReward, log: LogRecord) -> AddressedRewa
     rollout = OWN_SPAN if is_of_its_span else _named_rollout(log.attributes)
     address = msgspec.structs.replace(rollout, response_id=reward.response_id)
     return AddressedReward(origin=log.key, reward=positioned, address=address)
-
-
-def _is_rollout(span: Span) -> bool:
-    """Whether the span is a rollout's own, as far as the span alone shows."""
-    if declared_id(span) is not None and (is_marked_root(span) or span.parent_span_id is None):
-        return True
-    return span.parent_span_id is None and not is_reward_span(span) and role_of(span) == "agent"
 
 
 def _named_rollout(named: Attributes) -> RewardAddress:
@@ -424,7 +416,10 @@ def _deliver(
                 target_key = ("", "") if resolution.span is None else resolution.span.key
                 recorded = addressed.reward
                 order = (recorded.time_ns, recorded.order, addressed.origin, recorded.position, target_key)
-                if recorded.facts is not None:
+                if recorded.facts is not None and resolution.rollout.root is None:
+                    detail = f"has facts of rollout {resolution.rollout.rollout_id}, whose own span is missing"
+                    _note_bad(BadReward(name=recorded.name, detail=detail), addressed.origin, context, attribution)
+                elif recorded.facts is not None:
                     attribution.facts.setdefault(resolution.rollout, []).append((order, recorded.facts))
                 if recorded.value is None and recorded.label is None:
                     attribution.alone[resolution.rollout] += 1

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from art_otel import attributes
-from art_otel.conventions import ERROR_TYPE, Role, integer
+from art_otel.conventions import ERROR_TYPE, Role, integer, role_of
 from art_otel.spans import Span, SpanKey, SpanTree, Value
 from art_otel.trajectories.surroundings import IntervalIndex
 
@@ -531,6 +531,13 @@ def declared_id(span: Span) -> str | None:
     """The rollout id by which a span says where it belongs; a reward span says with it whom its rewards are for."""
     value = span.attributes.get(attributes.ROLLOUT_ID)
     return None if value is None or value == "" or is_reward_span(span) else str(value)
+
+
+def is_rollout(span: Span) -> bool:
+    """Whether the span is a rollout's own, as far as the span alone shows."""
+    if declared_id(span) is not None and (is_marked_root(span) or span.parent_span_id is None):
+        return True
+    return span.parent_span_id is None and not is_reward_span(span) and role_of(span) == "agent"
 
 
 _UUID: Final = re.compile("[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)

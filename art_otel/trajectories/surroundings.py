@@ -48,46 +48,42 @@ class AncestorContext(NamedTuple):
 _NO_CONTEXT: Final = AncestorContext()
 
 
-class Ancestry:
-    """The ancestor contexts of a tree. `rollouts` are the rollouts' own spans."""
+def find_contexts(
+    tree: SpanTree, roles: Mapping[SpanKey, Role], rollouts: Collection[SpanKey]
+) -> Mapping[SpanKey, AncestorContext]:
+    """The context of each span's children: by the span and its ancestors. `rollouts` are the rollouts' own spans."""
 
-    def __init__(self, tree: SpanTree, roles: Mapping[SpanKey, Role], rollouts: Collection[SpanKey]) -> None:
-        self._tree = tree
+    def extend(key: SpanKey, above: AncestorContext | None) -> AncestorContext:
+        span, role = tree.spans[key], roles[key]
+        agent, step, call, call_depth, boundary_depth, content, conversation, untrained = above or _NO_CONTEXT
+        if role == "inference":
+            call, call_depth = key, call_depth + 1
+        elif key in rollouts:
+            call, call_depth = None, 0
+        if attributes.STEP_INDEX in span.attributes:
+            step = span
+        if role == "tool":  # whose calls are not the agent's
+            content = None
+        if role == "agent":
+            content, conversation = agent_content(span), agent_conversation(span)
+        return AncestorContext(
+            agent_name(span) or agent,
+            step,
+            call,
+            call_depth,
+            boundary_depth + (role in ("tool", "agent")),
+            content,
+            conversation,
+            untrained_mark(span) or untrained,
+        )
 
-        def extend(key: SpanKey, above: AncestorContext | None) -> AncestorContext:
-            span, role = tree.spans[key], roles[key]
-            agent, step, call, call_depth, boundary_depth, content, conversation, untrained = above or _NO_CONTEXT
-            if role == "inference":
-                call, call_depth = key, call_depth + 1
-            elif key in rollouts:
-                call, call_depth = None, 0
-            if attributes.STEP_INDEX in span.attributes:
-                step = span
-            if role == "tool":  # whose calls are not the agent's
-                content = None
-            if role == "agent":
-                content, conversation = agent_content(span), agent_conversation(span)
-            return AncestorContext(
-                agent_name(span) or agent,
-                step,
-                call,
-                call_depth,
-                boundary_depth + (role in ("tool", "agent")),
-                content,
-                conversation,
-                untrained_mark(span) or untrained,
-            )
+    return tree.inherit(extend)
 
-        self._contexts: Mapping[SpanKey, AncestorContext] = tree.inherit(extend)
 
-    def context_including(self, key: SpanKey) -> AncestorContext:
-        """The context of a span's children: by the span and its ancestors."""
-        return self._contexts[key]
-
-    def context_above(self, key: SpanKey) -> AncestorContext:
-        """The context of a span: by its ancestors alone."""
-        parent = self._tree.parents.get(key)
-        return _NO_CONTEXT if parent is None else self._contexts[parent]
+def contexts_above(contexts: Mapping[SpanKey, AncestorContext], tree: SpanTree) -> Mapping[SpanKey, AncestorContext]:
+    """The context of each span itself: by its ancestors alone."""
+    parents = tree.parents
+    return {key: contexts[parents[key]] if key in parents else _NO_CONTEXT for key in contexts}
 
 
 class IntervalIndex(Generic[_Item]):

@@ -179,13 +179,6 @@ def read_metadata(root: Span) -> dict[str, Value]:
     return {name: metadata[name] for name in sorted(metadata)}
 
 
-def with_facts(root: Span | None, facts: Mapping[str, Value]) -> Span | None:
-    """The rollout's own span with what was given to the rollout afterwards, as if it had been recorded there."""
-    if root is None or not facts:
-        return root
-    return msgspec.structs.replace(root, attributes={**root.attributes, **facts})
-
-
 def _metadata(root: Span | None, calls: Sequence[Call]) -> Mapping[str, Value]:
     """The metadata of the rollout's own span, and how many prompts of exact tokens a gateway spliced, and so on."""
     metadata = {} if root is None else read_metadata(root)

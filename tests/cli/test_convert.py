@@ -178,11 +178,6 @@ def test_an_empty_result_comes_with_a_hint(tmp_path, capsys):
     assert "no span in the sources" in out
 
 
-def test_rollout_spans_are_chosen_by_glob(tmp_path, capsys):
-    _, out, _ = run(capsys, "convert", SYNC, "--out", tmp_path, "--rollout-span", "roll*", "--json")
-    assert json.loads(out)["trajectories"]["total"] == 1
-
-
 def test_a_terminal_gets_a_progress_bar(tmp_path):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "art_otel", "convert", str(SYNC), "--out", str(tmp_path)]

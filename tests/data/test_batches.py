@@ -168,13 +168,6 @@ def test_steps_of_one_index_are_counted_and_their_rewards_are_not_used():
     assert (list(made), made.report.shared_steps) == ([], 0)
 
 
-def test_groups_of_trajectories_in_memory_give_their_id():
-    group = TrajectoryGroup(group_id="g", trajectories=[talk("a", 1, reward=0.0), talk("b", 1, reward=1.0)])
-    (batch,) = art_otel.batches([group], advantage="centered")
-    assert batch.group_ids.tolist() == ["g", "g"]
-    assert batch.advantages.tolist() == [[0, -0.5], [0, 0.5]]
-
-
 @pytest.mark.parametrize("where", ["memory", "files"])
 def test_nothing_and_trajectories_without_turns_give_no_batches(where):
     empty = talk("r-0")

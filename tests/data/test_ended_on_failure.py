@@ -38,20 +38,6 @@ def skipped(*calls, **options) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "calls",
-    [
-        [failed(0), good(1)],
-        [good(0)],
-        [good(0), failed(1), failed(2), good(3)],
-        [good(0, policy_version="1"), failed(1), good(2)],
-    ],
-    ids=["handled", "none failed", "handled in the midst", "two failed"],
-)
-def test_a_failure_that_the_agent_handled_is_no_reason(calls):
-    assert skipped(*calls) == set()
-
-
-@pytest.mark.parametrize(
     "calls", [[good(0), failed(1)], [failed(0)], [failed(0), good(1), failed(2)]], ids=["last", "only", "again"]
 )
 def test_a_rollout_in_which_no_call_completed_after_its_last_failure_is_left_out(calls):
@@ -120,10 +106,6 @@ def test_ids_of_a_stream_that_the_app_closed_are_trained_where_somebody_says_so(
             assert found.report.completions_skipped["stream broke"] == (not is_trained)
     chats = message_batches([one])
     assert sum(map(len, chats)) == 1 + (closed == "finished")
-
-
-def test_of_calls_at_once_the_end_counts_and_not_the_start():
-    assert skipped(structs.replace(good(0), end_ns=9), failed(1)) == set()
 
 
 def test_pairs_are_of_rollouts_that_did_not_end_in_an_outage():

@@ -4,8 +4,6 @@ Each test is one of its errors, reproduced there and described in its name or do
 """
 
 import asyncio
-import random
-import sys
 
 import pytest
 from opentelemetry import trace
@@ -17,8 +15,7 @@ from art_otel.data import call_reward
 from art_otel.tracing.api.context import recorder, use_recorder
 from tests.conversions import convert_files, convert_spans
 from tests.data.learnt import Learnt, as_given, learn
-from tests.dumps import attribute, chat_span, make_span, request_of, write_lines
-from tests.operations import operations
+from tests.dumps import attribute, chat_span, make_span
 from tests.tracing.api.app import App
 
 ROLLOUT = {"art.rollout.id": "r"}
@@ -93,14 +90,6 @@ def test_concurrent_rollouts_in_one_process(tmp_path, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("name", ["openai.chat.completion", "openai.chat", "chat m", "LLM", "ChatOpenAI", "é", ""])
-def test_a_span_is_a_call_by_what_it_says_whatever_its_name(tmp_path, name):
-    """There spans that are not named openai.chat.completion give no triplet."""
-    spans = [rollout(), call(2, 1, [[5, 6]], [7, 8]) | {"name": name}]
-    convert_spans(tmp_path, *spans)
-    assert learn(tmp_path / "dataset") == [Learnt("r", (5, 6), (7, 8), (1.0, 1.0))]
-
-
 def two_calls_and_a_reward(reward):
     """The first call is judged; the second runs when a clock that is 3 s off says that the reward was given."""
     return [
@@ -145,46 +134,6 @@ def test_a_reward_reaches_the_call_that_it_names_whatever_the_clocks_say(tmp_pat
     assert learn(tmp_path / "dataset", credit=call_reward()) == [Learnt("r", (1,), (11,), (0.5,))]
 
 
-def test_a_reward_given_in_another_file_reaches_its_call(tmp_path):
-    *spans, reward = two_calls_and_a_reward(by_link(BEGIN + 9_000 * SECOND))
-    files = [
-        write_lines(tmp_path / "late.jsonl", [request_of(reward, resource={"host.name": "judge"})]),
-        write_lines(tmp_path / "spans.jsonl", [request_of(*spans, resource={"host.name": "agent"})]),
-    ]
-    convert_files(tmp_path / "out", *files)
-    assert learn(tmp_path / "out", credit=call_reward()) == [Learnt("r", (1,), (11,), (0.5,))]
-
-
-@pytest.mark.parametrize("answer", [None, [12]])
-def test_failed_calls_are_no_empty_sequences(tmp_path, answer):
-    """There a call that failed is a triplet without tokens."""
-    failed = {"status": {"code": 2, "message": "timeout"}}
-    spans = [rollout(), call(2, 1, [[1]], answer, **failed), call(3, 1, [[1]], [11])]
-    convert_spans(tmp_path, *spans)
-    assert learn(tmp_path / "dataset", allow_incomplete=True) == [Learnt("r", (1,), (11,), (1.0,))]
-    batches = art_otel.batches(tmp_path / "dataset", allow_incomplete=True)
-    assert [len(batch.input_ids) for batch in batches] == [1]
-    assert batches.report.completions_skipped == ({} if answer is None else {"failed": 1})
-
-
-def test_a_rollout_of_failed_calls_is_counted_and_gives_no_sequence(tmp_path):
-    convert_spans(tmp_path, rollout(), call(2, 1, [[1]], None, status={"code": 2}))
-    batches = art_otel.batches(tmp_path / "dataset", allow_incomplete=True)
-    assert list(batches) == []
-    assert batches.report.trajectories == sum(batches.report.trajectories_skipped.values()) == 1
-
-
-def test_spans_that_come_several_times_reward_once(tmp_path):
-    """There the second delivery of a reward goes to the next call that has none."""
-    spans = two_calls_and_a_reward(by_link(BEGIN + 6 * SECOND))
-    several = [request_of(span) for span in spans for _ in range(3)]
-    random.Random(0).shuffle(several)
-    (trajectory,), report = convert_files(tmp_path / "out", write_lines(tmp_path / "in.jsonl", several))
-    assert report.spans.duplicate == 2 * len(spans)
-    assert [reward.value for reward in trajectory.rewards] == [0.5]
-    assert learn(tmp_path / "out", credit=call_reward()) == [Learnt("r", (1,), (11,), (0.5,))]
-
-
 @pytest.mark.parametrize("nested", [False, True])
 def test_interleaved_agents_are_each_one_sequence(tmp_path, nested):
     """There the calls of a rollout are one list, so a turn of another agent in between ends a merged sequence."""
@@ -218,54 +167,3 @@ def test_the_mask_is_aligned_where_the_next_prompt_adds_nothing(tmp_path):
     assert batch.input_ids.tolist() == [[1, 2, 3, 4, 5, 6, 7, 8, 9]]
     assert batch.loss_mask.tolist() == [[False] * 3 + [True] * 6]
     assert batch.advantages.tolist() == [[0.0] * 3 + [0.25] * 2 + [0.5] + [0.75] * 3]
-
-
-def test_a_prompt_that_adds_nothing_and_a_retry_of_it(tmp_path):
-    """The same prompt asked twice: two sequences, and the completion that both begin with is trained in one of them."""
-    spans = [
-        rollout(),
-        call(2, 1, [[1]], [4], **at(100)),
-        call(3, 1, [[1], [4]], [5], **at(200)),
-        call(4, 1, [[1], [4]], [6, 7], **at(300)),
-    ]
-    convert_spans(tmp_path, *spans)
-    assert learn(tmp_path / "dataset") == [
-        Learnt("r", (1,), (4, 5), (1.0, 1.0)),
-        Learnt("r", (1, 4), (6, 7), (1.0, 1.0)),
-    ]
-
-
-LEVELS = 3 * sys.getrecursionlimit()
-
-
-def test_thousands_of_levels(tmp_path):
-    """There 1,200 levels of spans exceed the recursion limit."""
-    spans = [rollout()]
-    spans += [make_span(2 + level, 1 + level, name=f"invoke_agent {level}") for level in range(LEVELS)]
-    calls = [
-        call(10_000 + level, 2 + level, [[level]], [level, 1], **at(10**9 + level)) for level in range(0, LEVELS, 50)
-    ]
-    convert_spans(tmp_path, *spans, *calls)
-    found = learn(tmp_path / "dataset")
-    assert found == [Learnt("r", (level,), (level, 1), (1.0, 1.0)) for level in range(0, LEVELS, 50)]
-
-
-@pytest.mark.flood
-def test_thousands_of_calls_inside_each_other(tmp_path):
-    """A tool of each call asks the next: every one has its own sequence."""
-    calls = [call(2 + level, 1 + level, [[level]], [level, 1]) for level in range(LEVELS)]
-    convert_spans(tmp_path, rollout(), *calls)
-    assert len(learn(tmp_path / "dataset")) == LEVELS
-
-
-@pytest.mark.long
-def test_a_flat_trace_of_thousands_of_calls_is_linear(tmp_path):
-    """There the repair of a tree compares every call with every other."""
-    counts = []
-    for size in (1, 100, 200, 800):  # the first loads modules
-        spans = [rollout(), *(call(2 + n, 1, [[n]], [n, 1], **at(100 + 10 * n)) for n in range(size))]
-        dump = write_lines(tmp_path / f"{size}.jsonl", [request_of(*spans)])
-        converted = operations(convert_files, tmp_path / f"{size}", dump)
-        counts.append(converted + operations(lambda size=size: list(art_otel.batches(tmp_path / f"{size}"))))
-    _, small, middle, large = counts
-    assert (large - middle) / 600 < 1.1 * (middle - small) / 100

@@ -1,6 +1,5 @@
 """`batches(…, tokenizer=…)`: what no server gave ids for is trained too, and marked."""
 
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import art_otel
 from art_otel.data.retokenize import retokenize
 from art_otel.errors import UsageError
 from tests.data import tokenizers
-from tests.data.rollouts import agent_rollouts, assistant, chat, rollout, said, user
+from tests.data.rollouts import agent_rollouts, assistant, chat, rollout, user
 
 CHATML = tokenizers.bpe(tokenizers.CHATML)
 EVERYTHING = {"advantage": None, "allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
@@ -48,17 +47,6 @@ def test_ids_made_here_are_marked_and_have_no_logprobs(tmp_path):
         assert CHATML.decode(trained) == "the sunny<|im_end|>hello<|im_end|>"
         assert np.isnan(batch.logprobs[batch.loss_mask]).all()
         assert not batch.logprobs[~batch.loss_mask].any()
-
-
-def test_without_a_tokenizer_they_are_left_out():
-    batches = art_otel.batches([said("hello", "r", 1.0)])
-    assert not list(batches)
-    assert batches.report.trajectories_skipped == Counter({"no token ids": 1})
-
-
-def test_a_tokenizer_without_a_template_is_refused():
-    with pytest.raises(UsageError, match="no chat template"):
-        art_otel.batches([], tokenizer=tokenizers.bpe(None))
 
 
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", Path("tokenizer"), object()])

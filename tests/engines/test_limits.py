@@ -31,12 +31,13 @@ def test_a_huge_rollout_costs_itself_only(tmp_path, limits):
     assert "--max-rollout-bytes" in named.detail
 
 
-def test_linked_traces_count_together(tmp_path):
+@pytest.mark.parametrize("limits", [Limits(max_rollout_spans=50), Limits(max_rollout_bytes=8_000)])
+def test_rollouts_are_limited_over_all_their_traces(tmp_path, limits):
     known = {"art.rollout.id": "wide"}
     spans = [make_span(1, name="rollout", trace=1, attributes=known)]
-    spans += [chat_span(2, None, ["q"], "a", trace=trace, attributes=known) for trace in range(2, 60)]
+    spans += [chat_span(2, None, ["q" * 500], "a", trace=trace, attributes=known) for trace in range(2, 60)]
     dump = write_lines(tmp_path / "in.jsonl", map(request_of, [*spans, *rollout(100, 2)]))
-    trajectories, report = convert_files(tmp_path / "out", dump, limits=Limits(max_rollout_spans=50))
+    trajectories, report = convert_files(tmp_path / "out", dump, limits=limits)
     assert [trajectory.rollout_id for trajectory in trajectories] == ["r100"]
     assert report.spans.quarantined == {"over a limit": 59}
 
@@ -87,16 +88,6 @@ def test_rollouts_that_are_judged_together_are_limited_each_by_itself(tmp_path, 
     assert report.spans.ignored == {"no LLM call in its trace": 1}
     assert report.rewards.undeliverable == {"linked span not in the sources": 1}
     assert apart.rewards == report.rewards
-
-
-def test_rollouts_are_limited_over_all_their_traces(tmp_path):
-    known = {"art.rollout.id": "wide"}
-    spans = [make_span(1, name="rollout", trace=1, attributes=known)]
-    spans += [chat_span(2, None, ["q" * 500], "a", trace=trace, attributes=known) for trace in range(2, 30)]
-    dump = write_lines(tmp_path / "in.jsonl", map(request_of, [*spans, *rollout(100, 2)]))
-    trajectories, report = convert_files(tmp_path / "out", dump, limits=Limits(max_rollout_bytes=8_000))
-    assert [trajectory.rollout_id for trajectory in trajectories] == ["r100"]
-    assert report.spans.quarantined == {"over a limit": 29}
 
 
 @pytest.mark.parametrize("limits", [Limits(max_rollout_spans=20), Limits(max_rollout_bytes=9_000)])

@@ -59,20 +59,22 @@ def test_there_are_several_workers_only_where_they_are_faster(monkeypatch, files
     assert choose_workers(inputs, Sizes().worker_bytes) == workers
 
 
-def test_a_small_input_has_few_slots_and_the_same_bytes(tmp_path):
-    """One that is compressed has all slots, and the same records."""
-    recording = RECORDINGS / "traceloop" / "long100.jsonl"
+@pytest.mark.parametrize("partition_bytes", [Sizes().partition_bytes, 20_000])
+def test_a_small_input_has_few_blocks_and_the_same_bytes(tmp_path, partition_bytes):
+    """One that is compressed has a block for each slot, and the same records in the same parts."""
+    sizes = Sizes(partition_bytes=partition_bytes, part_bytes=partition_bytes)
+    recordings = sorted((RECORDINGS / "traceloop").glob("*.jsonl"))
     plain, packed = tmp_path / "a.jsonl", tmp_path / "a.jsonl.gz"
-    plain.write_bytes(recording.read_bytes())
-    packed.write_bytes(gzip.compress(recording.read_bytes()))
-    few, many = Sizes().fitted(find_inputs([str(plain)])), Sizes().fitted(find_inputs([str(packed)]))
-    assert few.slots < many.slots == Sizes().slots
-    bytes_of = set[bytes]()
+    plain.write_bytes(b"\n".join(one.read_bytes() for one in recordings))
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    few, many = (sizes.fitted(find_inputs([str(one)])) for one in (plain, packed))
+    assert few.bundle > many.bundle == 1
+    bytes_of = list[list[bytes]]()
     for one in (plain, packed):
-        convert(Conversion(sources=[str(one)], out=tmp_path / one.suffix))
-        (part,) = (tmp_path / one.suffix).glob("part-*.parquet")
-        bytes_of.add(part.read_bytes())
-    assert len(bytes_of) == 1
+        convert(Conversion(sources=[str(one)], out=tmp_path / one.suffix, sizes=sizes))
+        bytes_of.append([part.read_bytes() for part in sorted((tmp_path / one.suffix).glob("part-*.parquet"))])
+    assert bytes_of[0] == bytes_of[1]
+    assert (len(bytes_of[0]) > 1) == (partition_bytes < Sizes().partition_bytes)
 
 
 def test_a_failure_is_raised_here():

@@ -326,6 +326,7 @@ STOPS = [
     ({"refusal": "No."}, "stop", {}, ("refusal", None), ("completed", None), "SAFETY"),
     ({"tool_calls": [CALL]}, "tool_calls", {}, ("tool_use", None), ("completed", None), "STOP"),
     ({"tool_calls": [CALL]}, "length", {}, ("max_tokens", None), ("incomplete", "max_output_tokens"), "MAX_TOKENS"),
+    ({"content": "Hi"}, "abort", {}, (None, None), ("incomplete", "abort"), "OTHER"),
 ]
 
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from tests.stand_ins import listening
+
 
 @contextmanager
 def balanced(urls: Sequence[str], delay: float = 0.0) -> Iterator[str]:
@@ -27,16 +29,8 @@ def balanced(urls: Sequence[str], delay: float = 0.0) -> Iterator[str]:
                     answering.join()
                     return
 
-    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(Handler, socketserver.ThreadingTCPServer) as url:
+        yield url
 
 
 def _pass_on(source: socket.socket, target: socket.socket, delay: float) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import httpx
 
+from tests.model_gateway.gateways import user
+
 TOOL = {
     "name": "look",
     "description": "Look somewhere",
@@ -36,11 +38,6 @@ SAMPLING_PARAMS_DEFAULT = 16
 """The `max_tokens` that vLLM's render leaves out of what it gives."""
 
 PLAIN = {"chat_template_kwargs": {"enable_thinking": False}}
-
-
-def user(text: str) -> list[dict]:
-    """A conversation that begins."""
-    return [{"role": "user", "content": text}]
 
 
 def requests(model: str) -> Sequence[tuple[str, dict]]:

@@ -11,7 +11,6 @@ import tempfile
 import threading
 import time
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import FrameType
 from unittest.mock import patch
@@ -20,11 +19,12 @@ import pytest
 
 from art_otel.model_gateway import gateway as gateway_module
 from tests.model_gateway.gateways import gateway
+from tests.stand_ins import Handler, listening
 
 OF_GATEWAY = ["gateway", "addresses", "rollouts", "upstreams"]
 """The modules of the package itself that a request enters, in this order."""
 
-MOST = {"whole": (10, 220), "streamed": (13, 3500)}
+MOST = {"whole": (10, 200), "streamed": (13, 3450)}
 """Modules and Python calls; a streamed answer has a hundred chunks, which three more modules join."""
 
 CHUNKS = 100
@@ -32,13 +32,11 @@ _ENTRY = {"token": "a", "logprob": -0.5, "bytes": None, "top_logprobs": []}
 _CHOICE = {"index": 0, "finish_reason": None, "token_ids": [7], "logprobs": {"content": [_ENTRY]}}
 
 
-class ChatServer(BaseHTTPRequestHandler):
+class ChatServer(Handler):
     """Chat Completions with ids, and nothing else."""
 
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+    def answer(self, body: bytes) -> None:
+        asked = json.loads(body)
         about = {"id": "c", "model": "m", "prompt_token_ids": [1, 2]}
         kind, status = "application/json", 200 if self.path == "/v1/chat/completions" else 404
         message = {"role": "assistant", "content": "a"}
@@ -46,14 +44,8 @@ class ChatServer(BaseHTTPRequestHandler):
         if asked.get("stream"):
             chunk = b"data: %b\n\n" % json.dumps({**about, "choices": [{**_CHOICE, "delta": message}]}).encode()
             kind, answer = "text/event-stream", chunk * CHUNKS + b"data: [DONE]\n\n"
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(answer)))
-        self.end_headers()
+        self.head(status, content_type=kind, content_length=len(answer))
         self.wfile.write(answer)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
 
 def entered_by_a_request(how: str) -> list[tuple[str, str]]:
@@ -74,12 +66,9 @@ def entered_by_a_request(how: str) -> list[tuple[str, str]]:
         assert b'"choices"' in answered.read()
 
     gc.collect()  # what an earlier gateway has left would be finalized in between
-    server = ThreadingHTTPServer(("127.0.0.1", 0), ChatServer)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    threading.setprofile(count)  # of the threads that begin now
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            address = f"http://127.0.0.1:{server.server_address[1]}"
+        with listening(ChatServer) as address, tempfile.TemporaryDirectory() as folder:
+            threading.setprofile(count)  # of the threads that begin now
             with (
                 patch.object(gateway_module, "_LOOK_EVERY", 3600.0),  # which is no part of the request
                 gateway(Path(folder), address, translate="auto", grace=3600.0) as running,
@@ -94,8 +83,6 @@ def entered_by_a_request(how: str) -> list[tuple[str, str]]:
                 connection.close()
     finally:
         threading.setprofile(None)
-        server.shutdown()
-        server.server_close()
     return entered
 
 

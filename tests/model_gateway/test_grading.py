@@ -72,5 +72,12 @@ def test_what_llama_leaves_out_is_said_whatever_a_short_answer_shows():
     ]
 
 
+@pytest.mark.parametrize(("status", "missing"), [(401, "--api-key KEY"), (400, "--model M")])
+def test_what_is_missing_to_ask_a_server_is_said(capsys, status, missing):
+    with serving(lambda *_: (status, JSON, "{}")) as url:
+        main(["doctor", "--server", url])
+    assert missing in capsys.readouterr().out
+
+
 def test_a_server_that_is_not_there_is_a_problem(capsys):
     assert "does not answer" in findings(capsys, "http://127.0.0.1:9")["server"]

@@ -193,9 +193,12 @@ def test_a_message_of_anthropic_is_read_whole(tmp_path, address):
         ("/rollout/r", "group_id=a%2Fb&split=val/v1/messages?beta=true", "/v1/messages?beta=true"),
         ("/rollout/r/v1/messages", "beta=true&group_id=a%2Fb&split=val", "/v1/messages?beta=true"),
         ("/rollout/r;split=val/v1/models", "group_id=a%2Fb", "/v1/models"),
+        # google-genai, with the base URL /rollout/r;group_id=a%2Fb;split=val
+        ("/rollout/r/v1/models/m:generateContent;group_id=a%2Fb;split=val", "", "/v1/models/m:generateContent"),
+        ("/rollout/r/v1/models/m", "alt=sse;group_id=a%2Fb;split=val", "/v1/models/m?alt=sse"),
     ],
 )
-def test_a_base_url_says_of_its_rollout_in_a_query_too(path, query, for_server):
+def test_a_base_url_says_of_its_rollout_also_where_a_client_puts_it(path, query, for_server):
     target = read_target(path, query)
     assert target.rollout_id == "r"
     assert target.settings == {names.GROUP_ID: "a/b", names.SPLIT: "val"}

@@ -11,11 +11,12 @@ import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 import pytest
 
 from tests.model_gateway.gateways import MODEL, gateway, user
+from tests.stand_ins import Handler
 
 OF_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "content-length", "host", "date", "server"}
 JSON = {"content-type": "application/json"}
@@ -175,20 +176,18 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), Scripted)
         self.case = Case()
         self.got: list[tuple[str, str, list[tuple[str, str]], bytes]] = []
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class Scripted(Handler):
     server: Server
 
-    def answer(self) -> None:
+    def answer(self, body: bytes) -> None:
         headers = [(name.lower(), value) for name, value in self.headers.items()]
-        self.server.got.append((self.command, self.path, headers, self._body()))
+        self.server.got.append((self.command, self.path, headers, body))
         case = self.server.case
         self.send_response(case.status)
         for name, value in case.headers:
@@ -199,26 +198,13 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("content-length", "17" if case.method == "HEAD" else str(len(case.pieces[0])))
         self.end_headers()
         for piece in case.pieces:
-            self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if case.streams else piece)
+            (self.chunk if case.streams else self.wfile.write)(piece)
         if case.streams:
-            self.wfile.write(b"0\r\n\r\n")
-
-    def _body(self) -> bytes:
-        if self.headers.get("transfer-encoding") != "chunked":
-            return self.rfile.read(int(self.headers.get("content-length", 0)))
-        parts: list[bytes] = []
-        while size := int(self.rfile.readline(), 16):
-            parts.append(self.rfile.read(size))
-            self.rfile.readline()
-        self.rfile.readline()
-        return b"".join(parts)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the base class's name
-        pass
+            self.chunk(b"")
 
 
-for _method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"):
-    setattr(Handler, f"do_{_method}", Handler.answer)
+for _method in ("GET", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"):
+    setattr(Scripted, f"do_{_method}", Scripted.do_POST)
 
 
 @pytest.fixture(scope="module")

@@ -260,16 +260,6 @@ def test_selection(server):
     assert chosen("f", 0, max_age=1) == []
 
 
-def test_a_name_that_is_none_and_a_place_where_nobody_answers(server):
-    async def run(url: str, consumer: str) -> None:
-        async with art_otel.connect(url, consumer=consumer, wait=0):
-            pass
-
-    for url, consumer in ((server.url, "no name"), (server.url, "a/b"), ("http://127.0.0.1:1", "trainer")):
-        with pytest.raises(UsageError):
-            asyncio.run(run(url, consumer))
-
-
 def test_receive_in_this_process(tmp_path):
     async def run(count: int):
         async with art_otel.receive(listen="127.0.0.1:0", dir=tmp_path) as rollouts:

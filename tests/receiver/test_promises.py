@@ -152,6 +152,7 @@ def test_what_is_wrong_is_said_with_what_to_write(tmp_path):
             (f"http://{server.grpc}", {"token": "t0ken"}, "maybe gRPC"),
             (f"https://{server.http}", {"token": "t0ken"}, "does not speak TLS"),
             (server.url, {"certificate": "none.pem"}, "none.pem"),
+            ("http://127.0.0.1:1", {}, "no receiver answers"),
         ):
             with pytest.raises(UsageError, match=words):
                 connected(url, **options, wait=0)

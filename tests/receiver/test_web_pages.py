@@ -6,7 +6,6 @@ import shutil
 import sqlite3
 import subprocess
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
@@ -15,6 +14,7 @@ from tests.receiver.consuming import consume
 from tests.receiver.otlp import JSON, as_body, post, send
 from tests.receiver.rollouts import rollout
 from tests.receiver.serving import serving
+from tests.stand_ins import Handler, listening
 
 ASK = json.dumps({"session": "s", "count": 5, "wait": 1.0})
 
@@ -140,25 +140,19 @@ def _visit(browser: str, folder, page: str, port: str) -> list[str]:
     said: list[str] = []
     done = threading.Event()
 
-    class Site(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Site(Handler):
+        def do_GET(self) -> None:  # noqa: N802 # the base class's name
             path, _, query = self.path.partition("?")
             if path == "/said":
                 said.append(httpx.URL(f"http://x/?q={query}").params["q"])
                 if said[-1] == "done":
                     done.set()
-            self.send_response(200)
-            self.send_header("content-type", "text/html")
-            self.end_headers()
+            self.head(200, content_type="text/html", content_length=len(page.encode()))
             self.wfile.write(page.encode())
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Site) as site:
-        threading.Thread(target=site.serve_forever, daemon=True).start()
+    with listening(Site) as site:
         # evil.example on the receiver's port is the receiver: what its owner reaches by rebinding the name
-        rules = f"MAP evil.example:{port} 127.0.0.1:{port}, MAP evil.example 127.0.0.1:{site.server_port}"
+        rules = f"MAP evil.example:{port} 127.0.0.1:{port}, MAP evil.example {site.removeprefix('http://')}"
         process = subprocess.Popen(
             [
                 browser,
@@ -177,5 +171,4 @@ def _visit(browser: str, folder, page: str, port: str) -> list[str]:
         finally:
             process.terminate()
             process.wait()
-            site.shutdown()
     return said

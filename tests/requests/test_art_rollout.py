@@ -76,28 +76,6 @@ def test_a_provider_of_the_user_stays_as_it_was(server, tmp_path):
     assert silent
 
 
-SET_UP_LATER = """
-import json
-import art_otel
-
-async def main():
-    await gather_trajectory(get_summary(model, scenario))
-    tracing = art_otel.configure()
-    trajectory = await gather_trajectory(get_summary(model, scenario))
-    art_otel.configure(project="later")
-    tracing.flush()
-    art_otel.convert(".art/spool", "out")
-    (stored,) = art_otel.read_trajectories("out")
-    print(json.dumps([stored == trajectory, tracing.settings.project]))
-
-asyncio.run(main())
-"""
-
-
-def test_what_is_set_up_later_takes_its_place(server, tmp_path):
-    assert run(tmp_path, server.url, SETTING, REQUEST, SET_UP_LATER) == [[True, "later"]]
-
-
 TOOLS = """
 import json
 import art_otel

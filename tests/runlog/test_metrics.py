@@ -67,10 +67,6 @@ def test_metrics_of_trajectories_are_averaged_over_those_that_have_them(run_log)
     assert found == {"train/exception_rate": 0.0, "train/turns": 3.0, "costs/judge": 0.75}
 
 
-def test_a_metric_cannot_take_the_place_of_the_reward(run_log):
-    assert run_log.log([one("a", 1.0, metrics={"reward": 9.0})], "val", 0).metrics["val/reward"] == 1.0
-
-
 def test_groups_have_metrics_and_give_their_id_to_their_members(run_log):
     groups = [
         TrajectoryGroup(

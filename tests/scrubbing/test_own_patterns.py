@@ -118,8 +118,3 @@ def logged(folder: Path, out: Path, **options: list[str]) -> str:
     art_otel.convert(folder / "log.jsonl", out, workers=1, **options)
     (found,) = art_otel.read_trajectories(out)
     return json.dumps(trajectory_json(found))
-
-
-def test_a_pattern_that_is_none_is_refused():
-    with pytest.raises(UsageError, match=r"scrub_patterns=.*: write a regular expression"):
-        art_otel.configure(scrub_patterns="(")

@@ -239,3 +239,13 @@ def test_a_rewards_file_gives_groups_splits_and_metadata_by_ids_with_dashes(tmp_
     assert judged(trajectory) == {"quality": (0.25, None, False)}
     assert report.rewards.undeliverable == {"rollout not in the sources": 1}
     assert [one.reason for one in report.quarantine] == ["bad reward"]
+
+
+def test_facts_of_a_rollout_whose_own_span_is_missing_are_named(tmp_path):
+    """Its reward is delivered all the same."""
+    rows = [{"rollout_id": ROOT_RUN, "group_id": "g"}, {"rollout_id": ROOT_RUN, "value": 1, "split": "val"}]
+    (trajectory,), report = converted(tmp_path, runs=langsmith_runs()[1:], rewards=rows)
+    assert (trajectory.reward, trajectory.group_id, trajectory.split) == (1.0, None, None)
+    assert [(one.reason, one.detail) for one in report.quarantine] == [
+        ("bad reward", f"has facts of rollout {trajectory.rollout_id}, whose own span is missing")
+    ] * 2

@@ -14,7 +14,6 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
 from art_otel.sources import FileStats, Limits, find_inputs, read_file
 from art_otel.spans import Event, Link, Quarantined, Resource, Scope, Span
 from tests.sources.requests import (
-    DUMPS,
     TRACE,
     attributes,
     damages_of,
@@ -28,23 +27,6 @@ from tests.sources.requests import (
     spans_of,
     traces,
 )
-
-
-@pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: f"{dump.parent.name}-{dump.name}")
-def test_a_recording_is_read_whole(dump, tmp_path):
-    expected = []
-    for line in dump.read_text().splitlines():
-        request = json.loads(line)
-        for batch in request.get("resourceSpans", []) + request.get("resourceLogs", []):
-            for scoped in batch.get("scopeSpans", []) + batch.get("scopeLogs", []):
-                records = scoped.get("spans", []) + scoped.get("logRecords", [])
-                expected += [(one["traceId"], one["spanId"], len(one["attributes"])) for one in records]
-    records, account = read_bytes(tmp_path, dump.read_bytes())
-    assert [(*record.key, len(record.attributes)) for record in records] == expected
-    assert account.spans + account.log_records == len(expected)
-    assert (account.format, account.compression, account.quarantined) == ("otlp-json", None, 0)
-    assert account.bytes == dump.stat().st_size
-
 
 VALUES = {
     "text": ({"stringValue": "ü\u2028"}, "ü\u2028"),
@@ -150,24 +132,6 @@ def test_a_document(indent, listed, start, tmp_path):
     records, _ = read_bytes(tmp_path, (start + document).encode())
     assert len(records) == (3 if listed else 1)
     assert not damages_of(records)
-
-
-def test_an_array_with_a_request_a_line(tmp_path):
-    text = "[\n" + ",\n".join(json.dumps(traces(span(number))) for number in (1, 2, 3)) + "\n]\n"
-    assert len(spans_of(read_bytes(tmp_path, text.encode())[0])) == 3
-
-
-def test_several_pretty_documents_one_after_the_other(tmp_path):
-    text = "\n".join(json.dumps(traces(span(number)), indent=1) for number in (1, 2, 3))
-    records, _ = read_bytes(tmp_path, text.encode())
-    assert [record.span_id for record in records] == [f"{number:016x}" for number in (1, 2, 3)]
-
-
-def test_a_bad_span_in_an_array_of_requests(tmp_path):
-    text = json.dumps([traces(span(1), span(2, name=5)), traces(span(3)), traces(span(4))], indent=1)
-    records, _ = read_bytes(tmp_path, text.encode())
-    assert [record.span_id for record in records] == [f"{number:016x}" for number in (1, 2, 3, 4)]
-    assert isinstance(records[1], Quarantined)
 
 
 def test_limits(tmp_path):

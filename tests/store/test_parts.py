@@ -60,8 +60,3 @@ def test_keys_of_a_file_that_is_another_one_by_now_are_refused(tmp_path):
     for group in groups:
         with pytest.raises(StoreError, match=r"was rewritten|cannot be read"):
             list(read_keys([group]))
-
-
-def test_a_path_without_files_has_no_row_groups(tmp_path):
-    with pytest.raises(StoreError, match="no such file or folder"):
-        row_groups(tmp_path / "missing")

@@ -17,10 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Self, TextIO
 
+from tests.stand_ins import Handler
 from tests.tracing import anthropic_wire, policy, sglang, wire
 
 POLICY_VERSION_HEADER = "x-policy-version"
@@ -159,26 +160,24 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class _Handler(Handler):
     server: _Server
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 # the base class's name
         """The models there are, and nothing else."""
         if not self.path.startswith("/v1/models"):
             self._refuse({}, 404, f"no such path: {self.path}")
             return
         self._answer(200, {"object": "list", "data": [{"id": "m", "object": "model"}]}, {})
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self) -> None:  # noqa: N802 # the base class's name
         """As clients ask before they do anything."""
         self._head(200, "application/json", {})
         self.send_header("Content-Length", "68")
         self.end_headers()
 
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+    def do_POST(self) -> None:  # noqa: N802 # the base class's name
+        body = json.loads(self.body())
         route = _ROUTES.get(self.path.partition("?")[0])
         if route is None or (self.server.chat_only and not self.path.startswith(_CHAT)):
             self._refuse(body, 404, f"no such path: {self.path}")
@@ -245,13 +244,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             time.sleep(float(directed.get("pace", 0)))
-            self._send(wire.as_event(chunk))
+            self.chunk(wire.as_event(chunk))
         if self.path in ("/v1/chat/completions", "/v1/completions"):
-            self._send(b"data: [DONE]\n\n")
-        self._send(b"")
-
-    def _send(self, data: bytes) -> None:
-        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            self.chunk(b"data: [DONE]\n\n")
+        self.chunk(b"")
 
     def _head(self, status: int, kind: str, directed: dict[str, str]) -> None:
         self.send_response(status)
@@ -259,9 +255,6 @@ class _Handler(BaseHTTPRequestHandler):
         version = directed.get("version", self.server.policy_version)
         if version is not None:
             self.send_header(POLICY_VERSION_HEADER, version)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the base class's name
-        """Requests are on record; the console stays quiet."""
 
 
 def _cut(answer: dict) -> dict:

@@ -124,45 +124,32 @@ def _openinference(one: Exchange, at: int) -> dict[str, object]:
     attributes: dict[str, object] = {"openinference.span.kind": "LLM", "llm.model_name": "policy"}
     if one.stream:
         attributes["llm.invocation_parameters"] = json.dumps({"model": "policy", "stream": True})
-    for name, messages in (("input", one.prompt), ("output", [one.answer])):
-        for number, message in enumerate(messages):
-            start = f"llm.{name}_messages.{number}.message"
-            attributes[f"{start}.role"] = message.role
-            if message.content is not None:
-                attributes[f"{start}.content"] = message.content
-            if message.tool_call_id is not None:
-                attributes[f"{start}.tool_call_id"] = message.tool_call_id
-            for place, tool in enumerate(message.tool_calls):
-                called = f"{start}.tool_calls.{place}.tool_call"
-                attributes |= {
-                    f"{called}.id": tool.id,
-                    f"{called}.function.name": tool.name,
-                    f"{called}.function.arguments": tool.arguments,
-                }
+    attributes |= _flattened(one.prompt, "llm.input_messages.{}.message", "{}.tool_call", "function.")
+    attributes |= _flattened([one.answer], "llm.output_messages.{}.message", "{}.tool_call", "function.")
     return {**_common(one, at), **attributes}
 
 
 def _openllmetry(one: Exchange, at: int) -> dict[str, object]:
     """The flattened attributes of OpenLLMetry, and of AgentOps."""
     attributes: dict[str, object] = {"llm.request.type": "chat", "gen_ai.response.model": "policy"}
-    for name, messages in (("prompt", one.prompt), ("completion", [one.answer])):
-        for number, message in enumerate(messages):
-            start = f"gen_ai.{name}.{number}"
-            attributes[f"{start}.role"] = message.role
-            if message.content is not None:
-                attributes[f"{start}.content"] = message.content
-            if message.tool_call_id is not None:
-                attributes[f"{start}.tool_call_id"] = message.tool_call_id
-            for place, tool in enumerate(message.tool_calls):
-                called = f"{start}.tool_calls.{place}"
-                attributes |= {
-                    f"{called}.id": tool.id,
-                    f"{called}.name": tool.name,
-                    f"{called}.arguments": tool.arguments,
-                }
+    attributes |= _flattened(one.prompt, "gen_ai.prompt.{}") | _flattened([one.answer], "gen_ai.completion.{}")
     if one.finish:
         attributes["gen_ai.completion.0.finish_reason"] = one.finish
     return {**_common(one, at), **attributes}
+
+
+def _flattened(messages: Sequence[Message], start: str, call: str = "{}", function: str = "") -> dict[str, object]:
+    """An attribute a value, named by `start` of the message's number, and `call` of the tool call's."""
+    attributes: dict[str, object] = {}
+    for number, message in enumerate(messages):
+        place = start.format(number)
+        fields = {"role": message.role, "content": message.content, "tool_call_id": message.tool_call_id}
+        for at, tool in enumerate(message.tool_calls):
+            called = f"tool_calls.{call.format(at)}"
+            fields[f"{called}.id"] = tool.id
+            fields |= {f"{called}.{function}name": tool.name, f"{called}.{function}arguments": tool.arguments}
+        attributes |= {f"{place}.{name}": value for name, value in fields.items() if value is not None}
+    return attributes
 
 
 def _agentlightning(one: Exchange) -> dict[str, object]:

@@ -13,10 +13,6 @@ SYSTEM = Message(role="system", content="be brief")
 LOOK = ToolCall(id="c1", name="look", arguments='{"city":"Paris","days":2}')
 
 
-def user(content: str) -> Message:
-    return Message(role="user", content=content)
-
-
 def said(content: str | None, finish: str | None = "stop", **fields) -> Choice:
     return Choice(index=0, message=Message(role="assistant", content=content, **fields), finish_reason=finish)
 

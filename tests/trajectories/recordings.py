@@ -7,7 +7,7 @@ from art_otel.conventions import parse_call
 from art_otel.spans import Event, Scope, Span, build_tree
 from art_otel.trajectories.duplicate_groups import DuplicateGroups, read_recordings
 from art_otel.trajectories.duplicate_rules import find_calls
-from art_otel.trajectories.surroundings import Ancestry
+from art_otel.trajectories.surroundings import contexts_above, find_contexts
 
 TRACE = "1" * 32
 ROOT = Span(trace_id=TRACE, span_id=f"{1:016x}", name="root", start_ns=0, end_ns=1_000)
@@ -58,7 +58,8 @@ class Tree:
     def joined_by(self, rule: Callable[[DuplicateGroups], None]) -> list[list[int]]:
         """The numbers of the spans of each call once one rule joined them."""
         tree = build_tree(self.spans)
-        groups = DuplicateGroups(read_recordings(self.calls, tree, Ancestry(tree, self.roles, ())), tree)
+        above = contexts_above(find_contexts(tree, self.roles, ()), tree)
+        groups = DuplicateGroups(read_recordings(self.calls, tree, above), tree)
         rule(groups)
         return sorted([int(span.span_id, 16) for span in group.spans] for group in groups)
 
@@ -71,5 +72,5 @@ def are_one_call(outer: Span, inner: Span) -> bool:
     )
     tree = build_tree([outer, below])
     parsed = {span.key: parse_call(span) for span in (outer, below)}
-    ancestry = Ancestry(tree, dict.fromkeys(parsed, "inference"), ())
-    return len(find_calls(parsed, tree, ancestry)) == 1
+    above = contexts_above(find_contexts(tree, dict.fromkeys(parsed, "inference"), ()), tree)
+    return len(find_calls(parsed, tree, above)) == 1

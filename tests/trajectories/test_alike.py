@@ -60,63 +60,6 @@ def test_the_client_s_span_is_of_the_framework_s_call(tmp_path, response_id, par
     assert (len(trajectory.turns), report.spans.used, report.calls.total) == (1, 5, 1)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        client(5, 1, "a", "c", **ran(4, 70)),
-        client(5, 1, "c", "b", **ran(4, 70)),
-        client(5, 1, "a", None, **ran(4, 70), status={"code": 2}),
-        client(5, 1, "a", "b", **ran(4, 95)),
-        client(5, 2, "a", "b", **ran(4, 70)),
-    ],
-    ids=["another answer", "another prompt", "failed", "still ran", "of another part of the tree"],
-)
-def test_what_differs_is_another_call(tmp_path, other):
-    (trajectory,), _ = convert(
-        tmp_path,
-        ("app", rollout()),
-        ("app", make_span(2, 1, **ran(1, 100))),
-        (FRAMEWORK, langchain(4, 1, "a", "b", **ran(3, 80))),
-        (CLIENT, other),
-    )
-    assert len(trajectory.calls) == 2
-
-
-def test_another_model_is_another_call(tmp_path):
-    other = client(5, 1, "a", "b", **ran(4, 70))
-    other["attributes"] = [one for one in other["attributes"] if one["key"] != "gen_ai.request.model"]
-    other["attributes"].append({"key": "gen_ai.request.model", "value": {"stringValue": "another"}})
-    (trajectory,), _ = convert(
-        tmp_path,
-        ("app", rollout()),
-        (FRAMEWORK, langchain(4, 1, "a", "b", **ran(3, 80))),
-        (CLIENT, other),
-    )
-    assert len(trajectory.calls) == 2
-
-
-def test_one_span_around_two_requests_is_of_one_of_them(tmp_path):
-    (trajectory,), _ = convert(
-        tmp_path,
-        ("app", rollout()),
-        (FRAMEWORK, langchain(2, 1, "a", "b", **ran(1, 90))),
-        (CLIENT, client(3, 1, "a", "b", None, **ran(2, 40))),
-        ("another client", client(4, 1, "a", "b", None, **ran(50, 80))),
-    )
-    assert len(trajectory.calls) == 2
-
-
-def test_a_nested_pair_beside_a_framework_s_span_is_one_call(tmp_path):
-    (trajectory,), _ = convert(
-        tmp_path,
-        ("app", rollout()),
-        (FRAMEWORK, langchain(2, 1, "a", "b", **ran(1, 90))),
-        (CLIENT, client(3, 1, "a", "b", **ran(2, 80))),
-        ("another client", client(4, 3, "a", "b", **ran(3, 70))),
-    )
-    assert len(trajectory.calls) == 1
-
-
 @st.composite
 def recorded_twice(draw) -> tuple[list[Request], int]:
     """Requests at the same time with few prompts and answers, each seen by a framework and by the client below it."""
@@ -162,39 +105,6 @@ def streamed(number: int, parent: int, prompt: str, answer: str, *, first_token:
     """A stream's span as LlamaIndex's instrumentor ends it: when the generator was made."""
     heard = {"name": "First Token Stream Event", "timeUnixNano": str(1_000_000 + first_token)}
     return langchain(number, parent, prompt, answer, events=[heard], **fields)
-
-
-def test_a_span_that_ended_before_the_request_is_of_the_one_whose_first_token_it_tells_of(tmp_path):
-    (trajectory,), _ = convert(
-        tmp_path,
-        ("app", rollout()),
-        (FRAMEWORK, streamed(2, 1, "a", "b", first_token=30, **ran(3, 10))),
-        (CLIENT, client(3, 1, "a", "b", **ran(20, 40))),
-    )
-    (call,) = trajectory.calls
-    assert (call.span_id, call.response_id) == (f"{2:016x}", "r1")
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        client(5, 1, "a", "c", **ran(20, 40)),
-        client(5, 1, "c", "b", **ran(20, 40)),
-        client(5, 1, "a", "b", **ran(31, 40)),
-        client(5, 1, "a", "b", **ran(20, 29)),
-        client(5, 2, "a", "b", **ran(20, 40)),
-    ],
-    ids=["another answer", "another prompt", "later", "earlier", "of another part of the tree"],
-)
-def test_what_else_ran_after_it_is_another_call(tmp_path, other):
-    (trajectory,), _ = convert(
-        tmp_path,
-        ("app", rollout()),
-        ("app", make_span(2, 1, **ran(1, 100))),
-        (FRAMEWORK, streamed(4, 1, "a", "b", first_token=30, **ran(3, 10))),
-        (CLIENT, other),
-    )
-    assert len(trajectory.calls) == 2
 
 
 def test_an_event_after_the_end_takes_nothing_from_a_span_around_another(tmp_path):

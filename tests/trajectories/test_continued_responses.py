@@ -12,6 +12,7 @@ from art_otel.trajectories.inference_calls import MAX_CONTINUED_MESSAGES, contin
 from art_otel.trajectories.lineage import build_lineage
 from art_otel.trajectories.trees import last_turn
 from tests.data.rollouts import call as asked
+from tests.data.rollouts import user
 
 
 def call(number: int, earlier: int | None, prompt: list[Message] | None, answer: str | None = "yes", **fields):
@@ -29,10 +30,6 @@ def test_a_prompt_that_has_its_history_stays_as_it_was_recorded():
     assert [len(one.input_messages or ()) for one in continue_responses([first, call(1, 0, whole)], 99)] == [1, 3]
     as_sent = call(1, 0, whole, prompt_known="verbatim body")
     assert [len(one.input_messages or ()) for one in continue_responses([first, as_sent], 99)] == [1, 5]
-
-
-def user(text: str) -> Message:
-    return Message(role="user", content=text)
 
 
 def chain(count: int, *, instructions: bool = False, text: str = "q", **fields) -> list[InferenceCall]:

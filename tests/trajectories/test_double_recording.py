@@ -62,49 +62,6 @@ def test_nested_recordings_of_one_call_are_one_call_with_the_richest_fields(tmp_
     assert trajectory.complete
 
 
-def test_siblings_at_the_same_time_with_one_response_id_are_one_call(tmp_path):
-    with_id = {"gen_ai.response.id": "resp1"}
-    (trajectory,), _ = convert(
-        tmp_path,
-        ("app", rollout()),
-        ("one", chat_span(2, 1, ["a"], "b", attributes=with_id)),
-        ("openinference.instrumentation.openai", openinference(3, 1, "resp1")),
-    )
-    assert len(trajectory.calls) == 1
-
-
-def test_one_response_id_twice_from_one_instrumentor_is_two_calls(tmp_path):
-    with_id = {"gen_ai.response.id": "resp1"}
-    (trajectory,), _ = convert(
-        tmp_path,
-        ("app", rollout()),
-        ("one", chat_span(2, 1, ["a"], "b", attributes=with_id)),
-        ("one", chat_span(3, 1, ["a"], "b", attributes=with_id)),
-    )
-    assert len(trajectory.calls) == 2
-
-
-def test_a_stream_left_current_does_not_swallow_the_next_call(tmp_path):
-    (trajectory,), _ = convert(
-        tmp_path,
-        ("app", rollout()),
-        ("one", chat_span(2, 1, ["a"], "b", attributes={"gen_ai.response.id": "x"})),
-        ("one", chat_span(3, 2, ["c"], "d", attributes={"gen_ai.response.id": "y"})),
-    )
-    assert len(trajectory.calls) == 2
-
-
-def test_a_wrapper_with_two_inner_calls_takes_the_one_it_answers_with(tmp_path):
-    (trajectory,), _ = convert(
-        tmp_path,
-        ("app", rollout()),
-        ("router", chat_span(2, 1, ["a"], "b")),
-        ("one", chat_span(3, 2, ["a"], None, status={"code": 2, "message": "overloaded"})),
-        ("one", chat_span(4, 2, ["a"], "b", attributes={"gen_ai.response.id": "y"})),
-    )
-    assert {(call.failed, call.response_id) for call in trajectory.calls} == {(False, "y"), (True, None)}
-
-
 def test_recordings_that_start_in_one_nanosecond_are_still_one_call(tmp_path):
     with_id = {"gen_ai.response.id": "resp1"}
     (trajectory,), _ = convert(
@@ -132,14 +89,6 @@ WITH_ID = {"gen_ai.response.id": "chatcmpl-1"}
 def test_what_one_instrumentor_recorded_twice_of_one_response_is_one_call(tmp_path, parent, times):
     first = chat_span(2, 1, ["a"], "b", attributes=WITH_ID, **AT_ONCE)
     assert trained_once(tmp_path, ("x", first), ("x", chat_span(3, parent, ["a"], "b", attributes=WITH_ID, **times)))
-
-
-def test_each_of_two_instrumentors_may_record_twice(tmp_path):
-    spans = [
-        (scope, chat_span(number, parent, ["a"], "b", attributes=WITH_ID, **AT_ONCE))
-        for number, (scope, parent) in enumerate([("x", 1), ("x", 2), ("y", 3), ("y", 4)], start=2)
-    ]
-    assert trained_once(tmp_path, *spans)
 
 
 @pytest.mark.parametrize("around", [2, 3])

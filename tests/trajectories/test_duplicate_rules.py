@@ -74,6 +74,16 @@ def test_an_answer_beyond_a_tool_or_agent_is_another_call_s(role):
     assert tree.joined_by(join_nested) == [[2], [4]]
 
 
+@pytest.mark.parametrize(("first", "joined"), [("look", [[2], [3], [4]]), ("b", [[2, 3], [4]])])
+def test_of_answers_to_other_prompts_only_the_first_is_the_call_s(first, joined):
+    """An agent that was recorded as a call does not swallow its last one, nor a call the one of a sub-agent."""
+    tree = Tree()
+    tree.record(2, "a", call("task", "b"))
+    tree.record(3, "b", call("brief task", first), parent=2, start=1)
+    tree.record(4, "b", call("brief task look found", "b"), parent=2, start=2)
+    assert tree.joined_by(join_nested) == joined
+
+
 def test_of_several_attempts_the_one_it_answers_with_is_repeated_else_the_last_that_went_so():
     tree = Tree()
     tree.record(2, "router", call("a", "b"))

@@ -11,9 +11,10 @@ from art_otel.calls import Choice, Message
 from art_otel.spans import Span
 from art_otel.trajectories import SpanGroup, build_trajectories
 from art_otel.trajectories.lineage import recorded_call
+from tests.data.rollouts import user
 from tests.examples import examples
 from tests.gaps import unread
-from tests.trajectories.recorder import LOOK, SYSTEM, Recorder, said, user
+from tests.trajectories.recorder import LOOK, SYSTEM, Recorder, said
 
 PROMPT = [SYSTEM, Message(role="user", content="weather?", name="ann")]
 ANSWER = said("Let me look.", "tool_calls", reasoning="hm", tool_calls=(LOOK,))
@@ -79,23 +80,6 @@ def test_a_call_that_several_recorded_with_their_losses_is_one_call(recorders, a
     found = recorder.trajectory()
     assert len(found.calls) == 1
     assert all(turn.text_untrained is None for turn in found.turns)
-
-
-@pytest.mark.parametrize("is_nested", [True, False])
-@pytest.mark.parametrize("as_text", [True, False], ids=["a recorder took it for text", "a recorder lost it"])
-def test_a_refusal_that_one_recorder_did_not_understand_is_one_call(is_nested, as_text):
-    recorder = Recorder()
-    answer = said("I cannot." if as_text else None)
-    outer = recorder.chat("loses refusals", PROMPT, answer, lasts=(10, 40))
-    message = {"role": "assistant", "content": None, "refusal": "I cannot."}
-    body = {"id": "chatcmpl-7", "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
-    request = {"model": "policy", "messages": [{"role": one.role, "content": one.content} for one in PROMPT]}
-    bodies = {"openinference.span.kind": "LLM", "input.value": json.dumps(request), "output.value": json.dumps(body)}
-    known = {**bodies, "input.mime_type": "application/json", "output.mime_type": "application/json"}
-    inner = recorder.chat("bodies", [], None, parent=outer if is_nested else None, lasts=(12, 38))
-    recorder.spans[-1] = structs.replace(inner, attributes=known)
-    (call,) = recorder.trajectory().calls
-    assert call.choices[0].message.refusal == "I cannot."
 
 
 # Any calls whose recorders lose what they like. Ids are honest here: nobody gives one to two calls.

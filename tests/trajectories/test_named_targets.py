@@ -5,22 +5,6 @@ from tests.dumps import chat_span, make_span, request_of, write_lines
 from tests.trajectories.reward_spans import ROLLOUT, evaluation, link_to, rollout, step
 
 
-def test_a_reward_by_rollout_id_only(tmp_path):
-    late = make_span(9, trace=5, name="reward late", attributes={**ROLLOUT, "art.reward": 3.0})
-    (trajectory,), _ = convert_spans(tmp_path, rollout(), chat_span(2, 1, ["a"], "b"), late)
-    assert trajectory.reward == 3.0
-
-
-def test_a_response_id_names_the_call(tmp_path):
-    spans = [
-        rollout(),
-        chat_span(2, 1, ["a"], "b", attributes={"gen_ai.response.id": "resp1"}),
-        make_span(3, 1, name="grade", events=[evaluation("ok", 1.0, **{"gen_ai.response.id": "resp1"})]),
-    ]
-    (trajectory,), _ = convert_spans(tmp_path, *spans)
-    assert trajectory.rewards[0].target == f"{2:016x}"
-
-
 def test_a_response_id_reaches_over_traces_and_files(tmp_path):
     calls = [rollout(), chat_span(2, 1, ["a"], "b", attributes={"gen_ai.response.id": "resp1"})]
     grade = make_span(9, trace=50, name="grade", events=[evaluation("ok", 1.0, **{"gen_ai.response.id": "resp1"})])

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.spans import Scope
-from art_otel.trajectories import SpanGroup, build_trajectories
+from tests.data.rollouts import user
 from tests.examples import examples
-from tests.trajectories.recorder import MS, SYSTEM, Recorder, said, texts, trained, user
+from tests.trajectories.recorder import MS, Recorder, said, texts, trained
 
 TWO = [("plan?", "plan"), ("poem?", "rose")]
 
@@ -26,14 +26,6 @@ def test_nested_calls_of_one_response_id_with_other_contents_are_two_and_neither
     assert found.complete
 
 
-@pytest.mark.parametrize("question", ["plan?", "poem?"])
-def test_one_contradiction_is_enough(question):
-    recorder = Recorder()
-    outer = recorder.chat("framework", [user("plan?")], said("plan"), lasts=(10, 40))
-    recorder.chat("client", [user(question)], said("rose"), parent=outer, lasts=(15, 30))
-    assert texts(recorder.trajectory()) == [("plan?", "plan"), (question, "rose")]
-
-
 @pytest.mark.parametrize("lasts", [(15, 30), (40, 50)], ids=["overlapping", "disjoint"])
 def test_siblings_of_one_response_id_with_other_contents_are_two_calls(lasts):
     recorder = Recorder()
@@ -42,28 +34,6 @@ def test_siblings_of_one_response_id_with_other_contents_are_two_calls(lasts):
     found = recorder.trajectory()
     assert texts(found) == TWO
     assert sorted(trained(found)) == ["plan", "rose"]
-
-
-def test_siblings_of_one_response_id_that_did_not_run_at_once_are_two_calls():
-    recorder = Recorder()
-    recorder.chat("one", [user("a")], said("b"), lasts=(10, 20))
-    recorder.chat("other", [user("a")], said("b"), lasts=(20, 30))
-    assert texts(recorder.trajectory()) == [("a", "b"), ("a", "b")]
-
-
-def test_calls_that_ran_before_a_deeper_one_of_their_response_id_are_no_recordings_of_it():
-    recorder = Recorder()
-    around = recorder.chat("framework", [user("x")], said("y"), response_id="other", lasts=(40, 80))
-    recorder.chat("one", [user("plan?")], said("plan"), parent=around, lasts=(50, 60))
-    recorder.chat("other", [user("plan?")], said("plan"), lasts=(10, 20))
-    assert len(recorder.trajectory().calls) == 3
-
-
-def test_siblings_that_ran_at_once_and_agree_are_one_call():
-    recorder = Recorder()
-    recorder.chat("one", [SYSTEM, user("a")], said("b"), lasts=(10, 30))
-    recorder.chat("other", [user("a")], said("b"), lasts=(15, 35))
-    assert texts(recorder.trajectory()) == [("a", "b")]
 
 
 def test_one_that_says_nothing_does_not_bring_two_together_that_contradict_each_other():
@@ -94,15 +64,6 @@ def test_what_failed_for_its_caller_and_completed_at_a_proxy_is_one_failed_call(
     (call,) = recorder.trajectory().calls
     assert (call.failed, call.error, call.choices[0].message.content) == (True, "timed out", "b")
     assert trained(recorder.trajectory()) == []
-
-
-def test_a_stream_that_broke_for_its_caller_is_the_call_that_a_proxy_saw_whole():
-    recorder = Recorder()
-    failed = {"status": "error", "status_message": "dropped"}
-    outer = recorder.chat("client", [user("a")], said("ro", None), lasts=(10, 40), **failed)
-    recorder.chat("proxy", [user("a")], said("rose"), parent=outer, lasts=(12, 30))
-    (call,) = recorder.trajectory().calls
-    assert call.failed
 
 
 @pytest.mark.parametrize("scope", ["framework", "client"])
@@ -169,15 +130,3 @@ def test_what_is_untrained_is_trained_in_no_view_and_all_else_once(program):
     found = program[0].trajectory()
     wanted = sorted(turn.message.content for turn in found.turns if turn.text_untrained is None)
     assert sorted(trained(found)) == wanted
-
-
-def test_a_timeout_during_a_proxy_s_retries_is_one_failed_call():
-    recorder = Recorder()
-    error = {"status": "error", "response_id": None}
-    outer = recorder.chat("client", [user("q")], None, lasts=(10, 100), known={"error.type": "timeout"}, **error)
-    recorder.chat("proxy", [user("q")], None, parent=outer, lasts=(20, 40), known={"error.type": "500"}, **error)
-    recorder.chat("proxy", [user("q")], said("hello"), response_id="x1", parent=outer, lasts=(50, 120))
-    (trajectory,) = build_trajectories(SpanGroup(spans=recorder.spans)).trajectories
-    ((turn,), (made,)) = trajectory.turns, trajectory.calls
-    assert turn.text_untrained == "failed"
-    assert (made.error_type, made.response_id) == ("timeout", "x1")

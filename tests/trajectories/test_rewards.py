@@ -19,12 +19,6 @@ def test_the_final_reward_is_an_attribute_of_the_rollout(tmp_path):
     assert (reward.name, reward.value, reward.target, reward.source) == ("reward", 1.0, None, "attribute")
 
 
-def test_no_reward_is_unknown_and_not_zero(tmp_path):
-    (trajectory,), _ = convert_spans(tmp_path, rollout(), chat_span(2, 1, ["a"], "b"))
-    assert trajectory.reward is None
-    assert trajectory.rewards == ()
-
-
 def test_events_judge_the_call_the_step_or_the_rollout_they_stand_on(tmp_path):
     spans = [
         rollout(events=[evaluation("reward", 0.25)]),
@@ -117,13 +111,6 @@ def test_a_lone_evaluation_of_another_name_is_no_final_reward(tmp_path):
 def test_what_is_called_a_reward_is_final_under_any_one_name(tmp_path, given):
     (trajectory,), _ = convert_spans(tmp_path, rollout(attributes=given))
     assert trajectory.reward == 0.5
-
-
-def test_several_names_without_a_final_one_leave_the_reward_unknown(tmp_path):
-    events = [evaluation("style", 1.0), evaluation("tests", 0.0)]
-    (trajectory,), _ = convert_spans(tmp_path, rollout(events=events), chat_span(2, 1, ["a"], "b"))
-    assert trajectory.reward is None
-    assert len(trajectory.rewards) == 2
 
 
 def test_other_peoples_rewards_are_read(tmp_path):

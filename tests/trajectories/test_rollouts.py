@@ -14,12 +14,6 @@ def test_the_root_of_a_trace_with_calls_is_a_rollout(tmp_path):
     assert report.spans.used == 2
 
 
-def test_a_call_without_a_parent_is_its_own_rollout(tmp_path):
-    (trajectory,), _ = convert_spans(tmp_path, chat_span(1, None, ["hi"], "hello"))
-    assert len(trajectory.calls) == 1
-    assert trajectory.complete
-
-
 def test_traces_without_calls_are_ignored_and_explained(tmp_path):
     trajectories, report = convert_spans(tmp_path, make_span(1), make_span(2, 1))
     assert trajectories == []
@@ -130,23 +124,6 @@ def test_a_missing_root_leaves_an_incomplete_trajectory(tmp_path):
     assert [turn.parent for turn in trajectory.turns] == [None, 0]
 
 
-def test_a_missing_root_with_ids_on_the_children(tmp_path):
-    spans = [
-        make_span(2, 1, name="step 0", attributes={ID: "r", "art.step.index": 0}),
-        chat_span(3, 2, ["a"], "b", attributes={ID: "r"}),
-    ]
-    (trajectory,), _ = convert_spans(tmp_path, *spans)
-    assert (trajectory.rollout_id, trajectory.calls[0].step) == ("r", 0)
-    assert trajectory.incomplete_reasons == {"missing root": 1, "missing parent": 1}
-
-
-def test_an_orphan_belongs_to_the_rollout_of_its_trace(tmp_path):
-    spans = [make_span(1, name="rollout x", attributes={ID: "r"}), chat_span(3, 2, ["a"], "b")]
-    (trajectory,), _ = convert_spans(tmp_path, *spans)
-    assert len(trajectory.calls) == 1
-    assert trajectory.incomplete_reasons == {"missing parent": 1}
-
-
 def test_an_orphan_among_several_rollouts_goes_to_the_one_that_was_running(tmp_path):
     def rollout(number: int, name: str, start: int):
         times = {"startTimeUnixNano": str(start), "endTimeUnixNano": str(start + 100)}
@@ -159,19 +136,6 @@ def test_an_orphan_among_several_rollouts_goes_to_the_one_that_was_running(tmp_p
     trajectories, _ = convert_spans(tmp_path, *spans)
     calls = {trajectory.rollout_id: [call.span_id[-1] for call in trajectory.calls] for trajectory in trajectories}
     assert calls == {"r1": [], "r2": ["3"], f"{1:032x}": ["4"]}
-
-
-def test_agents_and_steps_are_found_above_the_call(tmp_path):
-    spans = [
-        make_span(1, name="rollout x", attributes={ID: "r"}),
-        make_span(2, 1, name="step 3", attributes={"art.step.index": 3, "art.env_state.board": "x.o"}),
-        make_span(3, 2, name="invoke_agent solver", attributes={"gen_ai.operation.name": "invoke_agent"}),
-        chat_span(4, 3, ["a"], "b", attributes={"art.extra.seed": 7}),
-    ]
-    (trajectory,), _ = convert_spans(tmp_path, *spans)
-    (call,) = trajectory.calls
-    assert (call.agent, call.step) == ("solver", 3)
-    assert (call.env_state, call.extra) == ({"board": "x.o"}, {"seed": 7})
 
 
 def test_what_the_rollout_span_says_is_in_the_trajectory(tmp_path):

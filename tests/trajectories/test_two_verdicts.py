@@ -18,13 +18,10 @@ from art_otel.data import message_batches
 from art_otel.data.retokenize import histories_without_ids
 from art_otel.trajectories import Trajectory, histories, token_histories
 from tests.conversions import built, read_records
+from tests.data.rollouts import user
 from tests.trajectories.agents import agent_calls
 from tests.trajectories.calls import trajectory_of
 from tests.trajectories.exchanges import RECORDERS, Exchange, Rollouts
-
-
-def user(content: str) -> Message:
-    return Message(role="user", content=content)
 
 
 def said(content: str | None = None, *tools: ToolCall) -> Message:

@@ -96,15 +96,6 @@ def test_a_failed_call_that_never_ended_is_a_gap():
     assert chat.trajectory().incomplete_reasons == {"not ended": 1}
 
 
-def test_what_a_failed_call_had_sampled_is_not_trained():
-    chat = Chat()
-    chat.fail(ASKED, said("su"))
-    chat.ask(ASKED, said("sun"))
-    found = chat.trajectory()
-    assert [turn.text_untrained for turn in found.turns] == ["failed", None]
-    check_views(found)
-
-
 @pytest.mark.parametrize("ids", [None, TokenIds.of([1, 2])])
 def test_the_half_answer_of_a_stream_that_broke_is_not_trained(ids):
     chat = Chat()
@@ -115,12 +106,6 @@ def test_the_half_answer_of_a_stream_that_broke_is_not_trained(ids):
     assert [turn.text_untrained for turn in found.turns] == ["stream broke", None]
     assert found.turns[1].parent == 0
     check_views(found)
-
-
-def test_an_answer_without_a_finish_reason_that_was_no_stream_is_trained():
-    chat = Chat()
-    chat.ask(ASKED, said("sun"), finish=None)
-    assert [turn.text_untrained for turn in chat.trajectory().turns] == [None]
 
 
 # The finish reason says tool calls, and there are none.

@@ -32,36 +32,6 @@ def test_a_framework_s_span_around_the_client_s_has_its_answer_and_not_its_promp
     assert [message.content for message in call.input_messages] == ["be brief", "ok", "a"]
 
 
-@pytest.mark.parametrize("operation", ["execute_tool", "invoke_agent"])
-def test_what_a_tool_asks_that_is_answered_the_same_is_another_call(tmp_path, operation):
-    (trajectory,), _ = convert(
-        tmp_path,
-        ("app", rollout()),
-        ("framework", framework(2, 1, ["a"], "b")),
-        ("framework", make_span(3, 2, name="judge", attributes={"gen_ai.operation.name": operation})),
-        ("client", client(4, 3, ["c"], "b")),
-    )
-    assert [message.content for call in trajectory.calls for message in call.input_messages] == ["a", "c"]
-
-
-@pytest.mark.parametrize(
-    ("known", "inner"),
-    [
-        ({}, client(3, 2, ["c"], "d")),
-        ({"gen_ai.response.id": "r0"}, client(3, 2, ["c"], "b")),
-        ({"gen_ai.request.model": "another"}, client(3, 2, ["c"], "b")),
-        ({"gen_ai.usage.input_tokens": 5}, client(3, 2, ["c"], "b", **{"gen_ai.usage.input_tokens": 6})),
-        ({"gen_ai.usage.output_tokens": 5}, client(3, 2, ["c"], "b", **{"gen_ai.usage.output_tokens": 6})),
-    ],
-    ids=["another answer", "another response", "another model", "another prompt's length", "another length"],
-)
-def test_what_a_sub_agent_asks_is_another_call(tmp_path, known, inner):
-    (trajectory,), _ = convert(
-        tmp_path, ("app", rollout()), ("framework", framework(2, 1, ["a"], "b", **known)), ("client", inner)
-    )
-    assert len(trajectory.calls) == 2
-
-
 def calling(call_id: str) -> dict[str, str]:
     called = {"type": "tool_call", "id": call_id, "name": "f", "arguments": {"x": 1}}
     message = {"role": "assistant", "parts": [called], "finish_reason": "tool_call"}
@@ -77,43 +47,6 @@ def test_equal_tool_calls_of_other_ids_are_other_calls(tmp_path, call_id, calls)
         ("client", client(3, 2, ["c"], None, **calling(call_id))),
     )
     assert len(trajectory.calls) == calls
-
-
-def test_an_agent_that_was_recorded_as_a_call_does_not_swallow_its_last_call(tmp_path):
-    (trajectory,), _ = convert(
-        tmp_path,
-        ("app", rollout()),
-        ("framework", framework(2, 1, ["task"], "done")),
-        ("client", client(3, 2, ["be brief", "", "task"], "look", "r1")),
-        ("client", client(4, 2, ["be brief", "", "task", "look", "found"], "done", "r2")),
-    )
-    assert [call.response_id for call in trajectory.calls] == [None, "r1", "r2"]
-
-
-def test_a_span_left_current_while_a_sub_agent_ran_is_of_its_own_request(tmp_path):
-    (trajectory,), _ = convert(
-        tmp_path,
-        ("app", rollout()),
-        ("framework", framework(2, 1, ["a"], "b")),
-        ("client", client(3, 2, ["be brief", "", "a"], "b", "r1")),
-        ("client", client(4, 2, ["sub"], "b", "r2")),
-    )
-    assert [(call.span_id, call.response_id) for call in trajectory.calls] == [
-        (f"{2:016x}", "r1"),
-        (f"{4:016x}", "r2"),
-    ]
-
-
-def test_a_wrapper_takes_the_one_it_answers_with_also_when_that_is_not_the_last(tmp_path):
-    (trajectory,), _ = convert(
-        tmp_path,
-        ("app", rollout()),
-        ("router", framework(2, 1, ["a"], "b")),
-        ("client", client(3, 2, ["a"], "b", "r1")),
-        ("client", client(4, 2, ["a"], "c", "r2")),
-    )
-    said = {call.response_id: call.choices[0].message.content for call in trajectory.calls}
-    assert said == {"r1": "b", "r2": "c"}
 
 
 _ANSWERS = st.sampled_from(["b", "c"])
@@ -225,18 +158,6 @@ def test_methods_around_a_call_are_part_of_it(tmp_path):
     )
     (call,) = trajectory.calls
     assert (call.span_id, call.response_id, call.failed) == (f"{4:016x}", "r1", False)
-
-
-def test_a_method_around_several_calls_takes_none_of_them_away(tmp_path):
-    (trajectory,), _ = convert(
-        tmp_path,
-        ("app", rollout()),
-        (LLAMAINDEX, method(2, 1)),
-        (LLAMAINDEX, asked_by_method(3, 2)),
-        (LLAMAINDEX, asked_by_method(4, 2)),
-    )
-    assert len(trajectory.calls) == 2
-    assert trajectory.complete
 
 
 @pytest.mark.parametrize(

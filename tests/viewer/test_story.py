@@ -8,7 +8,8 @@ from art_otel.trajectories import ToolExecution, main_history
 from art_otel.viewer.conversation import failure_in, show_execution
 from art_otel.viewer.story import tell_story
 from art_otel.viewer.tree import show_turns
-from tests.viewer.told import ERROR, only, says, told
+from tests.data.rollouts import assistant
+from tests.viewer.told import ERROR, only, told
 
 
 def outline(story, entries=None):
@@ -77,10 +78,12 @@ def test_relations_are_judged_by_agent_and_tools_first():
 def test_a_sub_agent_that_is_asked_the_same_is_no_retry():
     spans = SpanBuilder()
     root, question = spans.rollout("r"), [Message(role="user", content="temperature in Rome")]
-    lead = spans.chat(root, question, [Choice(index=0, message=says("I ask the archivist."), finish_reason="stop")])
+    lead = spans.chat(
+        root, question, [Choice(index=0, message=assistant("I ask the archivist."), finish_reason="stop")]
+    )
     attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "archivist"}
     agent = spans.span("invoke_agent archivist", parent=root, attributes=attributes)
-    answer = spans.chat(agent, question, [Choice(index=0, message=says("Lima"), finish_reason="stop")])
+    answer = spans.chat(agent, question, [Choice(index=0, message=assistant("Lima"), finish_reason="stop")])
     trajectory = only([root, lead, agent, answer])
     assert [turn["relation"] for turn in show_turns(trajectory, [None] * 2, None)] == ["root", "sub-agent"]
     assert list(outline(tell_story(trajectory)))[-1] == ["archivist", "user: temperature in Rome", "turn 1"]

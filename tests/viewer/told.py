@@ -6,6 +6,7 @@ from art_otel.calls import Choice, Logprobs, Message, TokenIds, ToolCall
 from art_otel.spans import Span
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, Trajectory, build_trajectories
+from tests.data.rollouts import answer, assistant
 
 TOOLS = json.dumps([{"type": "function", "function": {"name": name}} for name in ("delegate", "run_tests")])
 SYSTEM, TASK = Message(role="system", content="You are the lead."), Message(role="user", content="Fix the parser.")
@@ -47,20 +48,20 @@ def told(rollout_id: str = "told", *, crashes: bool = False) -> Trajectory:
     built.append(explorer)
     looks = [Message(role="system", content="You explore."), TASK, calls("search", {"pattern": "def parse"}, "e1")]
     asked(explorer, looks[:2], looks[2])
-    looks += [result("parser.py:1", "e1"), says("It is in parser.py.")]
+    looks += [answer("parser.py:1", id="e1"), assistant("It is in parser.py.")]
     asked(explorer, looks[:4], looks[4])
-    messages.append(result("It is in parser.py.", "c1"))
+    messages.append(answer("It is in parser.py.", id="c1"))
     asked(root, messages, None, **lead)
     if crashes:
         return only(built)
     messages.append(calls("run_tests", {"patch": PATCH}, "c2"))
     asked(root, messages[:4], messages[4], **lead)
-    messages += [result("13 passed", "c2"), says(SUMMARY)]
+    messages += [answer("13 passed", id="c2"), assistant(SUMMARY)]
     asked(root, [*messages[:6], Message(role="user", content="Summarize.")], messages[6])  # asked without the tools
     short = [SYSTEM, Message(role="user", content=f"So far: {SUMMARY} Go on.")]
-    asked(root, short, says("| test | state |\n|---|---|\n| one | passes |"), finish="length", **lead)
+    asked(root, short, assistant("| test | state |\n|---|---|\n| one | passes |"), finish="length", **lead)
     judged = [Message(role="system", content="Grade it."), Message(role="user", content="passes")]
-    asked(root, judged, says("9"), **{"gen_ai.request.model": "judge-70b"})
+    asked(root, judged, assistant("9"), **{"gen_ai.request.model": "judge-70b"})
     built.append(spans.reward(root, 1.0))
     return only(built)
 
@@ -68,14 +69,6 @@ def told(rollout_id: str = "told", *, crashes: bool = False) -> Trajectory:
 def calls(name: str, arguments: dict[str, str], call_id: str) -> Message:
     tool = ToolCall(id=call_id, name=name, arguments=json.dumps(arguments))
     return Message(role="assistant", reasoning="I think.", tool_calls=(tool,))
-
-
-def result(text: str, call_id: str) -> Message:
-    return Message(role="tool", content=text, tool_call_id=call_id)
-
-
-def says(text: str) -> Message:
-    return Message(role="assistant", content=text)
 
 
 def only(spans: list[Span]) -> Trajectory:

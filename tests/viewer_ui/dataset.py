@@ -5,9 +5,9 @@ from pathlib import Path
 
 from art_otel import write_trajectories
 from art_otel.calls import Choice, Logprobs, Message, TokenIds, ToolCall
-from art_otel.spans import Span
 from art_otel.testing import SpanBuilder
-from art_otel.trajectories import SpanGroup, Trajectory, build_trajectories
+from art_otel.trajectories import Trajectory
+from tests.viewer.told import only
 
 HOSTILE = (
     "<script>window.hit = 1</script><img src=x onerror='window.hit = 1'> [go](javascript:hit) \u202edetrever\u202c"
@@ -74,8 +74,3 @@ def small(number: int) -> Trajectory:
 def chosen(message: Message, ids: list[int]) -> Choice:
     logprobs = Logprobs.of([-0.5 * at for at in range(len(ids))])
     return Choice(index=0, message=message, finish_reason="stop", token_ids=TokenIds.of(ids), logprobs=logprobs)
-
-
-def only(spans: list[Span]) -> Trajectory:
-    (trajectory,) = build_trajectories(SpanGroup(spans=spans)).trajectories
-    return trajectory

@@ -8,7 +8,7 @@ are vLLM's, `sglext` is SGLang's, `timings` llama.cpp's (`tools/server/server-ta
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -46,12 +46,21 @@ class JoinedChunks:
                 choice = self._choices[index] = _JoinedChoice()
             choice.add(fields)
 
-    def add_text(self, index: int, text: str, ids: Sequence[int], logprobs: Sequence[float]) -> bool:
+    def add_text(self, chunk: "TextChunk") -> bool:
         """Join a chunk that says one more piece of text, as `add` would; False while that may tell more."""
-        choice = self._choices.get(index)
+        (piece,) = chunk.choices
+        choice = self._choices.get(piece.index)
         if choice is None or "id" not in self._head or "model" not in self._head:
             return False
-        choice.add_text(text, ids, logprobs)
+        logprobs: Sequence[float] = ()
+        if piece.logprobs != _NULL:
+            try:
+                logprobs = [entry.logprob for entry in _LOGPROBS.decode(piece.logprobs).content]
+            except values.UNREADABLE:
+                return False
+            if logprobs and not piece.token_ids:  # they may be spelled in the logprobs
+                return False
+        choice.add_text(piece.delta.content, piece.token_ids or (), logprobs)
         return True
 
     def add_texts(self, chunks: bytes) -> bool:
@@ -318,8 +327,28 @@ class _Plain(msgspec.Struct):
     weight_versions: UnsetType = UNSET
 
 
-class _PlainChunk(_Plain, kw_only=True):
+class TextChunk(_Plain, kw_only=True):
+    """A chunk of Chat Completions that says one more piece of text, as nearly every event of a stream does.
+
+        {"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"content": " word"}, "finish_reason": null,
+         "token_ids": [7], "logprobs": {"content": [{"token": " word", "logprob": -0.5, …}]}}]}
+
+    It is decoded once, to what a recording needs of it. `JoinedChunks.add_text` joins it as `add` would, at a fifth of
+    the cost. A chunk with anything else in it is none.
+    """
+
     choices: tuple[_TextChoice]
+
+    @property
+    def raw_logprobs(self) -> bytes | None:
+        """The bytes that its logprobs have."""
+        raw = self.choices[0].logprobs
+        return None if raw == _NULL else bytes(raw)
+
+    @property
+    def has_null_usage(self) -> bool:
+        """Whether it has the field of the usage, which is null in all chunks but the last."""
+        return self.usage is None
 
 
 class _ReadChunk(_Plain, kw_only=True):
@@ -327,46 +356,13 @@ class _ReadChunk(_Plain, kw_only=True):
 
 
 _CHUNKS: Final = msgspec.json.Decoder(list[_ReadChunk])
-_CHUNK: Final = msgspec.json.Decoder(_PlainChunk)
+_CHUNK: Final = msgspec.json.Decoder(TextChunk)
 _LOGPROBS: Final = msgspec.json.Decoder(_TextLogprobs)
-
-
-class TextChunk(NamedTuple):
-    """A chunk of Chat Completions that says one more piece of text, as nearly every event of a stream does.
-
-        {"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"content": " word"}, "finish_reason": null,
-         "token_ids": [7], "logprobs": {"content": [{"token": " word", "logprob": -0.5, …}]}}]}
-
-    It is decoded once, to what a recording needs of it: a piece of text of the choice with the number `place`.
-    `raw_logprobs` are the bytes that its logprobs have. `JoinedChunks.add_text` joins it as `add` would, at a fifth of
-    the cost. A chunk with anything else in it is none.
-    """
-
-    place: int
-    text: str
-    ids: Sequence[int]
-    logprobs: Sequence[float]
-    raw_logprobs: bytes | None
-    has_usage: bool
 
 
 def read_text_chunk(data: bytes) -> TextChunk | None:
     """Decode the data of an event; None where it is no text chunk."""
     try:
-        chunk = _CHUNK.decode(data)
-        (choice,) = chunk.choices
-        raw = None if choice.logprobs == _NULL else choice.logprobs
-        entries = () if raw is None else _LOGPROBS.decode(raw).content
+        return _CHUNK.decode(data)
     except values.UNREADABLE:
         return None
-    ids = choice.token_ids
-    if entries and not ids:  # they may be spelled in the logprobs
-        return None
-    return TextChunk(
-        choice.index,
-        choice.delta.content,
-        ids or (),
-        [entry.logprob for entry in entries],
-        None if raw is None else bytes(raw),
-        chunk.usage is None,
-    )

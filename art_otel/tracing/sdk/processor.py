@@ -493,13 +493,19 @@ _LAST: Final = -1000
 """After the app's finalizers and after the children of the child, which may all make calls."""
 
 _at_exit: Final = WeakMethods()
+_after_all: Final = WeakMethods()
+"""What is called when the last spans have ended: exporters send them."""
+
 _finalized_pid: int | None = None
 """The process whose end by multiprocessing is known to call them."""
 
 
-def at_child_exit(method: MethodType) -> None:
-    """Call a method of an object at the end of this process, if that is such a child and the object still lives."""
-    _at_exit.add(method)
+def at_child_exit(method: MethodType, *, is_last: bool = False) -> None:
+    """Call a method of an object at the end of this process, if that is such a child and the object still lives.
+
+    A child that is forked later inherits this, and does it once it has recorded something.
+    """
+    (_after_all if is_last else _at_exit).add(method)
     if not _is_finalized():
         _when_signalled()
 
@@ -512,7 +518,7 @@ def _is_finalized() -> bool:
     if _finalized_pid != os.getpid():
         from multiprocessing.util import Finalize  # noqa: PLC0415 # it is loaded already
 
-        Finalize(None, _at_exit.call, exitpriority=_LAST)
+        Finalize(None, _call_all, exitpriority=_LAST)
         _finalized_pid = os.getpid()
     return True
 
@@ -525,7 +531,12 @@ def _when_signalled() -> None:
 
 
 def _receive(**_: object) -> None:
+    _call_all()
+
+
+def _call_all() -> None:
     _at_exit.call()
+    _after_all.call()
 
 
 def _loaded(module: str, name: str) -> Any:  # noqa: ANN401 # whatever it is there

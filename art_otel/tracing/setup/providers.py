@@ -31,7 +31,7 @@ from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import TracerProvider as AnyTracerProvider
 
 from art_otel.tracing.internal_errors import guarded
-from art_otel.tracing.sdk.processor import RecordingSpanProcessor, RolloutSampler, SystemIdGenerator
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor, RolloutSampler, SystemIdGenerator, at_child_exit
 from art_otel.tracing.setup.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -163,7 +163,10 @@ def make_provider(settings: Settings, environ: Mapping[str, str]) -> TracerProvi
     for name in exporter_names(settings.exporters, environ):
         exporter = _make_exporter(name, environ)
         if exporter is not None:
-            provider.add_span_processor(BatchSpanProcessor(exporter))
+            sending = BatchSpanProcessor(exporter)
+            provider.add_span_processor(sending)
+            # A forked child of multiprocessing ends without exit handlers, and so without the SDK's own last export.
+            at_child_exit(sending.force_flush, is_last=True)
     return provider
 
 

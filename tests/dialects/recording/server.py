@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Final, Self
 from urllib.parse import unquote, urlsplit
 
@@ -21,6 +21,7 @@ from tests.dialects.recording.apis.gemini import GEMINI
 from tests.dialects.recording.apis.messages import INVOKE, MESSAGES
 from tests.dialects.recording.apis.responses import RESPONSES
 from tests.dialects.recording.task import answer
+from tests.stand_ins import Handler
 
 PORT: Final = 18181
 """One port for all recordings, so that they do not differ by it."""
@@ -100,12 +101,10 @@ class _Http(ThreadingHTTPServer):
         self.recording = recording
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class _Handler(Handler):
     server: _Http
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 # the base class's name
         path, data = unquote(urlsplit(self.path).path), self._data()
         if path.endswith(("/v1/traces", "/v1/logs", "/v1/metrics")):
             self._export(path.rsplit("/", 1)[1], data)
@@ -116,21 +115,13 @@ class _Handler(BaseHTTPRequestHandler):
                 return
         self._send(404, {"error": {"message": f"no such path: {path}"}})
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 # the base class's name
         """Answer what asks whether somebody is there."""
         self._send(200, {})
 
     def _data(self) -> bytes:
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            data = b"".join(iter(self._chunk, b""))
-        else:
-            data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        data = self.body()
         return gzip.decompress(data) if self.headers.get("Content-Encoding") == "gzip" else data
-
-    def _chunk(self) -> bytes:
-        chunk = self.rfile.read(int(self.rfile.readline(), 16))
-        self.rfile.readline()
-        return chunk
 
     def _export(self, signal: str, data: bytes) -> None:
         is_json = self.headers.get("Content-Type", "").startswith("application/json")
@@ -147,8 +138,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._head(200, api.stream_type, ("Transfer-Encoding", "chunked"))
         for data in (*map(api.framed, chunks), api.last):
             if data:
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-        self.wfile.write(b"0\r\n\r\n")
+                self.chunk(data)
+        self.chunk(b"")
 
     def _send(self, status: int, answer: dict | bytes) -> None:
         data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
@@ -162,9 +153,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("request-id", "req_1")
         self.send_header(*length)
         self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the base class's name
-        """The truth is kept; the console stays quiet."""
 
 
 def _said_by_path(found: dict[str, str | None]) -> dict:

@@ -3,7 +3,6 @@
 import asyncio
 import pickle
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -11,11 +10,9 @@ import pytest
 from art_otel import (
     gather_trajectories,
     gather_trajectory,
-    in_context,
     read_trajectories,
     reward,
     rollout,
-    step,
     write_trajectories,
 )
 from art_otel.errors import UsageError
@@ -202,25 +199,6 @@ def test_several_rollouts_in_one_piece_of_work_are_told(app):
     assert [questions(child) for child in found.children] == [["one"], ["two"], ["three"]]
 
 
-def test_nested_rollouts_are_gathered_by_themselves(app):
-    inner = agent_of(app, "inner")
-    seen = []
-
-    @rollout(name="outer")
-    async def outer():
-        with app.app.start_as_current_span("delegate"), step():
-            seen.append(await gather_trajectory(inner("one")))
-            await inner("two")
-        return app.ask("three")
-
-    found = asyncio.run(gather_trajectory(outer()))
-    stored, _ = app.convert()
-    by_id = {trajectory.rollout_id: trajectory for trajectory in stored}
-    assert (found.name, questions(found)) == ("outer", ["three"])
-    assert seen[0] == by_id[seen[0].rollout_id]
-    assert (seen[0].parent_rollout_id, seen[0].calls[0].step) == (found.rollout_id, 0)
-
-
 def test_what_is_gathered_outlives_the_grace(app):
     app.rollouts.grace = 0
 
@@ -264,17 +242,6 @@ def test_the_event_loop_is_not_blocked(app):
         return ticks
 
     assert asyncio.run(run()) > 1
-
-
-def test_threads_of_a_pool(app):
-    @rollout(name="agent")
-    def agent():
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(in_context(app.ask), ["1", "2", "3", "4"]))
-
-    found = asyncio.run(gather_trajectory(agent))
-    assert sorted(questions(found)) == ["1", "2", "3", "4"]
-    assert found.complete
 
 
 def test_a_provider_that_nobody_records_is_left_clean(app, monkeypatch):

@@ -3,8 +3,6 @@
 import asyncio
 import math
 import random
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -15,8 +13,6 @@ from art_otel import gather_trajectory_groups, rank_group, reward, rollout, scor
 from art_otel.errors import UsageError
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, Trajectory, TrajectoryGroup, build_trajectories
-from tests.conversions import convert_files
-from tests.dumps import chat_span, make_span, request_of, write_lines
 from tests.examples import examples
 
 
@@ -249,40 +245,6 @@ def test_what_one_wins_another_loses(table):
         assert one.reward is None or -1.0 <= one.reward <= 1.0
         total += (one.reward or 0.0) * known
     assert total == pytest.approx(0.0, abs=1e-9)
-
-
-JUDGE = """
-import sys
-from pathlib import Path
-from opentelemetry import trace
-import art_otel
-from tests.tracing.api.app import App
-
-app = App(Path(sys.argv[2]))
-trace.set_tracer_provider(app.provider)
-group = list(art_otel.read_trajectories(sys.argv[1]))
-art_otel.score_group(reversed(group), lambda found: [len(one.calls) / 4 for one in found])
-art_otel.rank_group(group[:2], lambda *_: 1.0, "order")
-app.processor.shutdown()
-"""
-
-
-@pytest.mark.long
-def test_a_dataset_is_judged_in_another_process(tmp_path):
-    """Rollouts that nobody gave an id are known by their traces, and rewards find them all the same."""
-    spans = [make_span(1, name="handle request", trace=trace) for trace in (1, 2, 3)]
-    calls = [chat_span(10 + each, 1, ["same"], "same", trace=trace) for trace in (1, 2, 3) for each in range(trace)]
-    dump = write_lines(tmp_path / "spans.jsonl", [request_of(*spans, *calls)])
-    before, _ = convert_files(tmp_path / "out", dump)
-    assert [(one.rollout_id, len(one.calls)) for one in before] == [(f"{trace:032x}", trace) for trace in (1, 2, 3)]
-    command = [sys.executable, "-c", JUDGE, str(tmp_path / "out"), str(tmp_path / "judge")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    after, report = convert_files(tmp_path / "out", dump, tmp_path / "judge")
-    assert len(after) == 3
-    assert {len(one.calls): one.reward for one in after} == {1: 0.25, 2: 0.5, 3: 0.75}
-    assert sum(given.name == "order" for one in after for given in one.rewards) == 2
-    assert report.spans.ignored == {}
 
 
 @pytest.mark.usefixtures("nothing_set_up")

@@ -4,8 +4,6 @@ import subprocess
 import sys
 import threading
 
-import pytest
-
 from art_otel import in_context, reward, rollout, step
 from art_otel.live import RolloutCounts
 from tests.conversions import convert_files
@@ -133,46 +131,3 @@ def test_from_another_process(app, tmp_path):
     assert {given.name for given in found.rewards if given.target == one} == {"helpful", "kind"}
     assert (found.reward, found.complete) == (0.5, True)
     assert report.rewards.undeliverable == {}
-
-
-CORRECTING = """
-import sys
-from pathlib import Path
-from opentelemetry import trace
-import art_otel
-from tests.tracing.api.app import App
-
-app = App(Path(sys.argv[1]))
-trace.set_tracer_provider(app.provider)
-value = float(sys.argv[3])
-art_otel.reward(value, rollout_id=sys.argv[2])
-art_otel.reward(value, "helpful", target="r1", tokens=(0, 2))
-art_otel.reward(float("nan"), rollout_id=sys.argv[2])
-art_otel.reward(None, rollout_id=sys.argv[2])
-app.processor.shutdown()
-"""
-
-
-@pytest.mark.long
-def test_corrections_from_other_processes_are_kept_and_the_last_one_counts(app, tmp_path):
-    with rollout(name="agent") as running:
-        app.ask("one", response_id="r1")
-        reward(0.125)
-    app.processor.shutdown()
-    later = [tmp_path / f"judge {number}" for number in (3, 1, 2)]
-    for folder, value in zip(later, (0.25, 1.0, 0.5), strict=True):
-        command = [sys.executable, "-c", CORRECTING, str(folder), running.rollout_id, str(value)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    expected = None
-    for sources in ([tmp_path / "spool", *later], [*reversed(later), tmp_path / "spool"]):
-        (found,), report = convert_files(tmp_path / "out", *sources)
-        by_name = {name: [given for given in found.rewards if given.name == name] for name in ("reward", "helpful")}
-        assert [given.value for given in by_name["reward"]] == [0.125, 0.25, 1.0, 0.5]
-        assert [given.value for given in by_name["helpful"]] == [0.25, 1.0, 0.5]
-        assert {(given.target, given.token_start, given.token_end) for given in by_name["helpful"]} == {
-            (found.calls[0].span_id, 0, 2)
-        }
-        assert (found.reward, found.complete, report.spans.quarantined) == (0.5, True, {})
-        assert expected in (None, found)
-        expected = found

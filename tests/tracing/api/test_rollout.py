@@ -42,17 +42,6 @@ def test_everything_that_can_be_said(app):
     assert found.metadata == given
 
 
-def test_every_call_is_a_rollout_of_its_own(app):
-    @rollout(name="agent")
-    def agent():
-        return get_current_trajectory().rollout_id
-
-    ids = {agent() for _ in range(5)}
-    found, _ = app.convert()
-    assert len(ids) == 5
-    assert {trajectory.rollout_id for trajectory in found} == ids
-
-
 async def _agent(app, question):
     await asyncio.sleep(0)
     return await app.ask_later(question)

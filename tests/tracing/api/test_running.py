@@ -1,6 +1,5 @@
 """The running trajectory: what was recorded so far, and what the app tells it."""
 
-import json
 import logging
 import math
 import threading
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from art_otel import get_current_trajectory, reward, rollout, step
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
-from tests.tracing.api.app import messages, questions
 
 
 def test_what_was_recorded_so_far(app):
@@ -30,32 +28,6 @@ def test_what_was_recorded_so_far(app):
             assert [call.end_ns is None for call in trajectory.calls] == [False, False, True]
     assert len(trajectory.calls) == 3
     assert app.stored()["agent"].calls == trajectory.calls
-
-
-def test_the_history_of_a_completion(app):
-    with rollout(name="agent") as trajectory:
-        app.ask("one", "first", "r1")
-        app.ask("two", "second", "r2")
-        history = trajectory.get_history("r1")
-        assert [(message.role, message.content) for message in history] == [("user", "one"), ("assistant", "first")]
-        assert [message.content for message in trajectory.get_history("r2")] == ["two", "second"]
-        assert trajectory.get_history("r2", choice=1) is None
-        assert trajectory.get_history("unknown") is None
-
-
-def test_a_tool_message_is_related_to_its_completion(app):
-    call = {"type": "tool_call", "id": "call_0", "name": "add", "arguments": {"a": 1}}
-    with rollout(name="agent") as trajectory:
-        with app.recorded("add", "", "r1") as span:
-            pass
-        with app.instrumentor.start_as_current_span("openai.chat") as span:
-            span.set_attribute("gen_ai.operation.name", "chat")
-            span.set_attribute("gen_ai.response.id", "r2")
-            span.set_attribute("gen_ai.input.messages", messages("user", "add"))
-            span.set_attribute("gen_ai.output.messages", json.dumps([{"role": "assistant", "parts": [call]}]))
-        tool_message = {"role": "tool", "tool_call_id": "call_0", "content": "2"}
-        history = trajectory.get_history("r2")
-        assert [asked.id for asked in history[-1].tool_calls] == [tool_message["tool_call_id"]]
 
 
 def test_logs_metrics_and_metadata(app):
@@ -247,13 +219,3 @@ def test_whatever_is_metadata_becomes_attributes(values):
 def test_whatever_is_a_metric_becomes_a_finite_number_or_text(value):
     found = scalars.metric(value, "m")
     assert isinstance(found, str) or math.isfinite(found)
-
-
-def test_the_innermost_rollout_is_the_current_one(app):
-    with rollout(name="outer") as outer:
-        with rollout(name="inner") as inner:
-            assert get_current_trajectory() is inner
-            app.ask("inner")
-        assert get_current_trajectory() is outer
-        assert outer.calls == ()
-        assert questions(inner) == ["inner"]

@@ -1,6 +1,5 @@
 """step(): numbered parts of a rollout."""
 
-import asyncio
 from enum import IntEnum
 
 import pytest
@@ -33,25 +32,6 @@ def test_steps_are_counted_per_rollout(app):
             (number, f"{number}") for number in (0, 1, 2, 7, 8)
         ]
         assert found[name].complete
-
-
-def test_steps_of_tasks(app):
-    async def part(number):
-        async with step(number) as this:
-            await app.ask_later(f"{number}")
-            this.reward = number / 4
-
-    async def run():
-        async with rollout(name="agent"):
-            await asyncio.gather(*(part(number) for number in range(4)))
-
-    asyncio.run(run())
-    found = app.stored()["agent"]
-    assert sorted((call.step, call.input_messages[0].content) for call in found.calls) == [
-        (number, f"{number}") for number in range(4)
-    ]
-    assert {reward.step: reward.value for reward in found.rewards} == {0: 0.0, 1: 0.25, 2: 0.5, 3: 0.75}
-    assert found.reward is None
 
 
 def test_a_step_that_raises(app):

@@ -37,16 +37,6 @@ def test_it_may_be_installed_after_the_instrumentor_and_after_the_client(server,
         check_whole(call, server)
 
 
-def test_two_instrumentors_at_once_are_one_call(server):
-    app = Instrumented(server.url)
-    install(request_tokens=True)
-    both = instrumented("genai", app.provider), instrumented("openllmetry", app.provider)
-    with both[0], both[1], app.client() as client, app.rollout():
-        list(client.chat.completions.create(**ASK, stream=True))
-    assert len(app.ended) == 2
-    check_whole(app.call(), server)
-
-
 def test_uninstalling_leaves_the_client_as_it_was():
     clients = (openai.OpenAI, openai.AsyncOpenAI)
     before = [inspect.getattr_static(client, name) for client in clients for name in HOOKED]

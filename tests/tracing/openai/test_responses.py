@@ -161,19 +161,6 @@ def test_what_was_sampled_is_found_again_in_the_next_prompt(app):
     assert [answer.tool_call_id for answer in answers] == [call.id for call in sampled.tool_calls]
 
 
-def test_async_responses(app, server):
-    async def main():
-        async with app.async_client() as client:
-            with app.rollout():
-                await asyncio.gather(*(client.responses.create(model=MODEL, input=f"Hi {each}") for each in range(8)))
-
-    asyncio.run(main())
-    calls = app.calls()
-    assert len({call.response_id for call in calls}) == 8
-    for call in calls:
-        check_whole(call, server)
-
-
 def responses(*outputs: list[dict]) -> list[tuple[int, dict[str, str], bytes]]:
     """Whole answers of a server, one a list of output items."""
     bodies = [

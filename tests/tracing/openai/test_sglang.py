@@ -6,10 +6,9 @@ import logging
 import openai
 import pytest
 
-from art_otel.tracing.openai import install
 from tests.tracing import sglang
 from tests.tracing.openai.expected import check_whole
-from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
+from tests.tracing.openai.instrumented import MODEL
 from tests.tracing.server import ModelServer
 
 ASK = {"model": MODEL, "messages": [{"role": "user", "content": "Hi #think=1"}]}
@@ -83,14 +82,3 @@ def test_what_the_app_asks_for_is_refused_to_the_app(app, server):
     with app.client() as client, app.rollout():
         list(client.chat.completions.create(**STREAM, extra_headers={sglang.INPUT_IDS: "0"}))
     assert since(server, before)[-1].headers[sglang.INPUT_IDS] == "0", "what the app says stands"
-
-
-@pytest.mark.usefixtures("uninstalled")
-def test_nothing_is_asked_unless_told_to(server, instrumentor):
-    app = Instrumented(server.url)
-    install()
-    with instrumented(instrumentor, app.provider), app.client() as client, app.rollout():
-        list(client.chat.completions.create(**STREAM))
-    exchange = server.exchanges()[-1]
-    assert exchange.body == STREAM
-    assert sglang.OUTPUT_IDS not in exchange.headers

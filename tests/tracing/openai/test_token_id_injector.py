@@ -111,9 +111,11 @@ def test_nothing_is_asked_unless_told_to(server, instrumentor):
     install()
     with instrumented(instrumentor, app.provider), app.client() as client, app.rollout():
         client.chat.completions.create(**ASK)
-    assert server.exchanges()[-1].body == ASK
-    assert app.call().choices[0].message.content
-    assert app.call().choices[0].token_ids is None
+        list(client.chat.completions.create(**ASK, stream=True))
+    assert [exchange.body for exchange in server.exchanges()[-2:]] == [ASK, ASK | {"stream": True}]
+    for call in app.calls():
+        assert call.choices[0].message.content
+        assert call.choices[0].token_ids is None
 
 
 def test_the_apps_own_options_are_not_changed(app, server):

@@ -42,7 +42,8 @@ def test_a_bad_variable_is_logged_and_the_rest_holds(process, tracing, caplog):
     process.setenv("ART_OTEL_SCRUB", "some")
     process.setenv("ART_OTEL_MODEL", "m")
     autoload.start()
-    assert "ART_OTEL_SCRUB='some': write one of on, content, mark, off" in caplog.text
+    autoload.start()
+    assert caplog.text.count("ART_OTEL_SCRUB='some': write one of on, content, mark, off") == 1
     assert (tracing.settings.model, tracing.settings.scrub) == ("m", "content")
 
 

@@ -83,6 +83,20 @@ def test_the_own_rollout_of_a_child_that_ends_by_itself_ends(tmp_path, method):
     ] * 4
 
 
+def test_exporters_get_what_the_last_moments_of_a_child_made(tmp_path):
+    code = f"import sys; sys.argv.append('fork')\n{BY_MULTIPROCESSING}"
+    found = run_code(tmp_path, code, **ON, OTEL_TRACES_EXPORTER="console")
+    assert (found.code, found.errors) == (0, "")
+    (tmp_path / "exported.json").write_text(found.output)
+    exported, _ = convert_files(tmp_path / "exported", tmp_path / "exported.json")
+    recorded, _ = convert_files(tmp_path / "out", tmp_path / ".art" / "spool")
+    assert len(recorded) == 4
+    of_exporter, of_spool = (
+        {(one.rollout_id, one.status, len(one.calls)) for one in all_} for all_ in (exported, recorded)
+    )
+    assert of_exporter == of_spool
+
+
 CHILD_OF_A_CHILD = f"""
 import atexit, multiprocessing, multiprocessing.util, sys
 import art_otel

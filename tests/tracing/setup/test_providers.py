@@ -153,6 +153,7 @@ def test_a_provider_without_processors_is_not_recorded_and_may_be_tried_again(ca
     recording.attach(NoOpTracerProvider())
     assert recording.attachments == []
     assert "nothing is recorded" in caplog.text
+    assert "NoOpTracerProvider" in caplog.text
     provider = TracerProvider(shutdown_on_exit=False)
     recording.attach(provider)
     recording.attach(provider)

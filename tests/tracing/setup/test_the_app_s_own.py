@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.examples import daily
 from tests.tracing.setup.programs import ASK, CALL, asking, run_code
 
 ON = {"ART_OTEL_ENABLED": "1"}
@@ -42,15 +41,6 @@ def test_a_provider_set_after_is_set_without_a_warning(tmp_path, between):
     assert found.ended == ["chat m", "rollout app.py"]
 
 
-def test_an_app_that_looks_first_finds_that_none_is_set(tmp_path):
-    code = f"""import art_otel{PROVIDER}
-assert isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
-assert not hasattr(trace.get_tracer_provider(), "add_span_processor")
-trace.set_tracer_provider(make_provider())
-{CALL}print(exported())"""
-    assert run_code(tmp_path, code, **ON).output == "['chat m']\n"
-
-
 def test_an_app_may_still_set_its_own_after_the_first_span_and_tracers_move_over(tmp_path):
     code = f"""import art_otel{PROVIDER}
 tracer = trace.get_tracer("openai.test")
@@ -76,16 +66,6 @@ def test_otel_s_variable_for_a_provider_holds(tmp_path):
     found = run_code(tmp_path, code, **ON, OTEL_PYTHON_TRACER_PROVIDER="sdk_tracer_provider")
     assert found.output == "opentelemetry.sdk.trace\n"
     assert found.ended == ["chat m", "rollout app.py"]
-
-
-def test_a_provider_that_takes_no_processors_is_named(tmp_path):
-    code = f"""import art_otel{PROVIDER}
-class Other(trace.NoOpTracerProvider):
-    pass
-trace.set_tracer_provider(Other()){CALL}"""
-    found = run_code(tmp_path, code, **ON)
-    assert "nothing is recorded" in found.errors
-    assert "Other" in found.errors
 
 
 def test_its_sampler_decides_what_is_exported_and_rollouts_are_recorded_all_the_same(tmp_path):
@@ -272,20 +252,3 @@ trace.set_tracer_provider(make_provider())
     found = run_code(tmp_path, code, **ON)
     assert found.output.splitlines()[-1] == "shutdown"
     assert found.ended == ["chat m", "chat m", "rollout app.py"]
-
-
-@pytest.mark.parametrize("way", daily(["spawn", "fork", "forkserver"], one_in=3))
-def test_children_are_traced_too(tmp_path, way):
-    code = f"""import multiprocessing
-import art_otel
-def call():{CALL.replace(chr(10), chr(10) + "    ")}
-if __name__ == "__main__":
-    call()
-    context = multiprocessing.get_context({way!r})
-    child = context.Process(target=call)
-    child.start()
-    child.join()
-    raise SystemExit(child.exitcode)"""
-    found = run_code(tmp_path, code, **ON)
-    assert (found.code, found.errors) == (0, "")
-    assert found.ended.count("chat m") == 2
