@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -308,9 +308,9 @@ _LINES: Final = 2
 """Line ends of an event that is one line of data, as nearly all are."""
 _DATA: Final = b"data:"
 _BLANK: Final = b"\n\n"
-_BEHIND: Final = 4
-"""Ends of events behind the last chunk of text: its own, those of the reason, the usage and the mark of the end."""
 _DONE: Final = b"[DONE]"
+_IS_DONE: Final = re.compile(rb"data: ?\[DONE\]\n\n\Z")
+_OBJECTS: Final = msgspec.json.Decoder(list[dict[str, Any]])
 _LAST: Final = frozenset(
     {"message_stop", "error", "response.completed", "response.failed", "response.incomplete", "response.cancelled"}
 )
@@ -399,41 +399,53 @@ class StreamedAnswer:
             chunk = None if self._joined_chunks is None or self.is_cut else read_text_chunk(data)
             if self._joined_chunks is not None and chunk is not None and self._joined_chunks.add_text(*chunk[:4]):
                 events[position] = ServerSentEvent(text, data, chunk)
-                continue
-            if data.startswith(_DONE):
+            elif data.startswith(_DONE):
                 self.is_over = self.is_done = True
-                continue
-            fields = json_object(data) if data else None
-            if fields is None:
-                continue
-            kind = fields.get("type")
-            self.is_over = self.is_over or kind in _LAST
-            if kind in _FAILED or (fields.get("error") and "choices" not in fields):
-                self.failure = failure_of(fields)
-            if not self.is_cut:
-                self._assembler.add(fields)
+            elif data and (fields := json_object(data)) is not None:
+                self._add(fields)
         return events
 
-    def read(self, passed: bytes) -> None:
-        r"""Take many events whose text nobody needs.
+    def _add(self, event: dict[str, Value]) -> None:
+        kind = event.get("type")
+        self.is_over = self.is_over or kind in _LAST
+        if kind in _FAILED or (event.get("error") and "choices" not in event):
+            self.failure = failure_of(event)
+        if not self.is_cut:
+            self._assembler.add(event)
 
-        Nearly all are chunks of text, a line each: those between the first one and the last three are made one JSON
-        list, and decoded at once.
+    def read(self, passed: list[bytes]) -> None:
+        r"""Take many events, one a piece, whose text nobody needs.
 
-            data: {"a": 1}\n\ndata: {"a": 2}\n\n   ─►   [{"a": 1}, {"a": 2}]
+        Where each is a line of data, as in Chat Completions, they are made one JSON list, and decoded at once.
+
+            data: {"a": 1}\n\n   data: {"a": 2}\n\n   ─►   [{"a": 1}, {"a": 2}]
         """
-        begins, ends = passed.find(_BLANK) + len(_BLANK), len(passed)
-        for _ in range(_BEHIND):
-            ends = max(0, passed.rfind(_BLANK, 0, ends))
-        if self._joined_chunks is not None and not self._splitter.begun and len(_BLANK) < begins < ends:
-            self.take(passed[:begins])
-            lines = passed[begins:ends]
-            listed = b"[%b]" % lines[len(_DATA) :].replace(_BLANK + _DATA, b",")
-            if lines.startswith(_DATA) and b"\n" not in listed and self._joined_chunks.add_texts(listed):
-                begins = ends + len(_BLANK)
-                self._count(lines + _BLANK)
-            passed = passed[begins:]
-        self.take(passed)
+        if not passed:
+            return
+        is_done = _IS_DONE.match(passed[-1]) is not None
+        if self._splitter.begun or not self._read_lines(passed[:-1] if is_done else passed):
+            self.take(b"".join(passed))
+        elif is_done:
+            self.take(passed[-1])
+
+    def _read_lines(self, lines: list[bytes]) -> bool:
+        """Read events that are a line of data each; False, and nothing, where some are not."""
+        size = sum(map(len, lines))
+        listed = b"[%b]" % b",".join([line[len(_DATA) : -len(_BLANK)] for line in lines])
+        if b"\n" in listed or b"\r" in listed or self._taken_bytes + size > LONGEST_ANSWER:
+            return False
+        for line in lines:
+            if not (line.startswith(_DATA) and line.endswith(_BLANK)):
+                return False
+        if self._joined_chunks is None or not self._joined_chunks.add_all(listed):
+            try:
+                events = _OBJECTS.decode(listed)
+            except UNREADABLE:
+                return False
+            for event in events:
+                self._add(event)
+        self._taken_bytes += size
+        return True
 
     def _count(self, piece: bytes) -> None:
         self._taken_bytes += len(piece)
@@ -446,6 +458,10 @@ class StreamedAnswer:
     def body(self) -> dict[str, Value]:
         """The body that the events make so far."""
         return self._assembler.body()
+
+    def json(self) -> bytes:
+        """That body as JSON."""
+        return msgspec.json.encode(self.body()) if self._joined_chunks is None else self._joined_chunks.json()
 
     def rest(self) -> bytes:
         """What came of an event that never ended."""

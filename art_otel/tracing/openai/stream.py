@@ -245,7 +245,7 @@ class ResponseTee:
         if passed and not self._is_blind:
             self._is_blind = True
             try:
-                events.read(b"".join(passed))
+                events.read(passed if self._splits else split(b"".join(passed)))
                 self._is_blind = False
             except Exception as fault:  # noqa: BLE001 # the app reads on
                 _READING.note(fault)
