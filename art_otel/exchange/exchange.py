@@ -309,7 +309,6 @@ _LINES: Final = 2
 _DATA: Final = b"data:"
 _BLANK: Final = b"\n\n"
 _DONE: Final = b"[DONE]"
-_IS_DONE: Final = re.compile(rb"data: ?\[DONE\]\n\n\Z")
 _OBJECTS: Final = msgspec.json.Decoder(list[dict[str, Any]])
 _LAST: Final = frozenset(
     {"message_stop", "error", "response.completed", "response.failed", "response.incomplete", "response.cancelled"}
@@ -413,38 +412,38 @@ class StreamedAnswer:
         if not self.is_cut:
             self._assembler.add(event)
 
-    def read(self, passed: list[bytes]) -> None:
-        r"""Take many events, one a piece, whose text nobody needs.
+    def read(self, passed: bytes) -> None:
+        r"""Take many events whose text nobody needs.
 
         Where each is a line of data, as in Chat Completions, they are made one JSON list, and decoded at once.
 
-            data: {"a": 1}\n\n   data: {"a": 2}\n\n   ─►   [{"a": 1}, {"a": 2}]
+            data: {"a": 1}\n\ndata: {"a": 2}\n\n   ─►   [{"a": 1}, {"a": 2}]
         """
-        if not passed:
-            return
-        is_done = _IS_DONE.match(passed[-1]) is not None
-        if self._splitter.begun or not self._read_lines(passed[:-1] if is_done else passed):
-            self.take(b"".join(passed))
-        elif is_done:
-            self.take(passed[-1])
+        if self._splitter.begun or not self._read_lines(passed):
+            self.take(passed)
 
-    def _read_lines(self, lines: list[bytes]) -> bool:
+    def _read_lines(self, passed: bytes) -> bool:
         """Read events that are a line of data each; False, and nothing, where some are not."""
-        size = sum(map(len, lines))
-        listed = b"[%b]" % b",".join([line[len(_DATA) : -len(_BLANK)] for line in lines])
-        if b"\n" in listed or b"\r" in listed or self._taken_bytes + size > LONGEST_ANSWER:
+        events = passed.split(_BLANK + _DATA)
+        is_done = events[-1].strip() == _DONE
+        if is_done:
+            events.pop()
+        elif passed.endswith(_BLANK):
+            events[-1] = events[-1][: -len(_BLANK)]
+        listed = b"[%b]" % b",".join(events)[len(_DATA) :]
+        is_whole = passed.startswith(_DATA) and passed.endswith(_BLANK) and b"\n" not in listed and b"\r" not in listed
+        if not is_whole or self._taken_bytes + len(passed) > LONGEST_ANSWER:
             return False
-        for line in lines:
-            if not (line.startswith(_DATA) and line.endswith(_BLANK)):
-                return False
         if self._joined_chunks is None or not self._joined_chunks.add_all(listed):
             try:
-                events = _OBJECTS.decode(listed)
+                objects = _OBJECTS.decode(listed)
             except UNREADABLE:
                 return False
-            for event in events:
+            for event in objects:
                 self._add(event)
-        self._taken_bytes += size
+        self._taken_bytes += len(passed)
+        if is_done:
+            self.is_over = self.is_done = True
         return True
 
     def _count(self, piece: bytes) -> None:
@@ -462,6 +461,12 @@ class StreamedAnswer:
     def json(self) -> bytes:
         """That body as JSON."""
         return msgspec.json.encode(self.body()) if self._joined_chunks is None else self._joined_chunks.json()
+
+    @property
+    def response_id(self) -> str | None:
+        """The id that the events give the answer."""
+        said = self.body().get("id") if self._joined_chunks is None else self._joined_chunks.head.get("id")
+        return values.text(said)
 
     def rest(self) -> bytes:
         """What came of an event that never ended."""
@@ -566,13 +571,22 @@ def response_body(exchange: Exchange) -> dict[str, Value]:
     return attributes
 
 
-def body_attributes(asked: bytes, answered: bytes = b"") -> dict[str, Value]:
-    """Both bodies of a call as they were, and the id of the answer; nothing of one that is no JSON object."""
+def asked_body(asked: bytes) -> dict[str, Value]:
+    """The body of a request as it was; nothing of one that is no JSON object."""
+    asked = asked.removeprefix(BOM_UTF8).lstrip()
+    return {names.REQUEST_BODY: _plainly_escaped(asked)} if asked.startswith(b"{") else {}
+
+
+def joined_body(events: bytes, response_id: str | None) -> dict[str, Value]:
+    """The body that the events of a call make, and the id of the answer."""
+    named = {} if response_id is None else {RESPONSE_ID: response_id}
+    return {names.RESPONSE_BODY: _plainly_escaped(events), **named}
+
+
+def answered_body(answered: bytes) -> dict[str, Value]:
+    """The body of an answer as it was, and its id; nothing of one that is no JSON object."""
     attributes: dict[str, Value] = {}
-    # OpenRouter sends blanks until the model answers.
-    asked, answered = asked.removeprefix(BOM_UTF8).lstrip(), answered.removeprefix(BOM_UTF8).lstrip()
-    if asked.startswith(b"{"):
-        attributes[names.REQUEST_BODY] = _plainly_escaped(asked)
+    answered = answered.removeprefix(BOM_UTF8).lstrip()  # OpenRouter sends blanks until the model answers
     if answered.startswith(b"{"):
         head = answer_head(answered)
         said = None if head is not None else json_object(answered)
@@ -584,12 +598,15 @@ def body_attributes(asked: bytes, answered: bytes = b"") -> dict[str, Value]:
     return attributes
 
 
+_ESCAPED: Final = re.compile(rb"\\[/u]")
+
+
 def _plainly_escaped(body: bytes) -> str:
     r"""The JSON text with characters that need no escape written plainly, so that a secret looks like one.
 
     .NET writes "a\u002Bb", PHP "a\/b", Python "\u9879", which the owner's own patterns may name.
     """
-    if rb"\/" in body or rb"\u" in body:
+    if b"\\" in body and _ESCAPED.search(body) is not None:
         try:
             body = msgspec.json.encode(msgspec.json.decode(body))
         except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):

@@ -179,10 +179,10 @@ def test_a_chunk_of_text_is_read_and_cut_as_any_other(sent, asks_all, separators
 def test_many_chunks_are_read_at_once_as_one_by_one(sent, left, is_done):
     """Whatever they hold, and wherever the stream is left."""
     events = [b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in sent] + [b"data: [DONE]\n\n"] * is_done
-    passed = split(b"".join(events)[left:] if left % 3 else b"".join(events)[: -left or None])
+    passed = b"".join(events)[left:] if left % 3 else b"".join(events)[: -left or None]
     at_once, by_one = (StreamedAnswer(API_DIALECTS["chat"].assembler()) for _ in range(2))
     at_once.read(passed)
-    by_one.take(b"".join(passed))
+    by_one.take(passed)
     joined = at_once.json()
     assert at_once.body() == by_one.body() == json.loads(by_one.json()) == json.loads(joined)
     assert (at_once.is_done, at_once.is_over, at_once.rest()) == (by_one.is_done, by_one.is_over, by_one.rest())

@@ -32,10 +32,10 @@ _SAMPLED: Final = ("content", "reasoning_content", "reasoning", "refusal", "tool
 
 
 class JoinedChunks:
-    """What a stream has sent so far."""
+    """What a stream has sent so far. `head` is what it says of the answer beside its choices."""
 
     def __init__(self) -> None:
-        self._head: dict[str, Value] = {}
+        self.head: dict[str, Value] = {}
         self._is_named = False
         self._counts = _Counts()
         self._choices: dict[int, _JoinedChoice] = {}
@@ -43,8 +43,8 @@ class JoinedChunks:
     def add(self, chunk: dict[str, Value]) -> None:
         """Join the next chunk."""
         for name in _HEAD:
-            if name not in self._head and chunk.get(name) is not None:
-                self._head[name] = chunk[name]
+            if name not in self.head and chunk.get(name) is not None:
+                self.head[name] = chunk[name]
         if chunk.get("usage") is not None or "timings" in chunk:
             self._counts.add(chunk)
         for position, entry in enumerate(values.items(chunk.get("choices")) or ()):
@@ -58,7 +58,7 @@ class JoinedChunks:
     def add_text(self, index: int, text: str, ids: Sequence[int], logprobs: Sequence[float]) -> bool:
         """Join a chunk that says one more piece of text, as `add` would; False while that may tell more."""
         choice = self._choices.get(index)
-        if choice is None or "id" not in self._head or "model" not in self._head:
+        if choice is None or "id" not in self.head or "model" not in self.head:
             return False
         choice.add_text(text, ids, logprobs)
         return True
@@ -70,11 +70,12 @@ class JoinedChunks:
         except values.UNREADABLE:
             return False
         for chunk in decoded:
-            if chunk.prompt_token_ids != _NULL and _PROMPT_IDS not in self._head:
-                self._head[_PROMPT_IDS] = chunk.prompt_token_ids.copy()  # else it holds all of the chunks
+            ids = chunk.prompt_token_ids
+            if ids is not _NULL and ids != _NULL and _PROMPT_IDS not in self.head:
+                self.head[_PROMPT_IDS] = ids.copy()  # else it holds all of the chunks
             if not self._is_named:
-                named = {"id": chunk.id, "model": chunk.model, **self._head}
-                self._head |= {name: value for name, value in named.items() if value is not None}
+                named = {"id": chunk.id, "model": chunk.model, **self.head}
+                self.head |= {name: value for name, value in named.items() if value is not None}
                 self._is_named = chunk.id is not None and chunk.model is not None
             if chunk.usage is not None or chunk.timings is not None:
                 places = [{"index": piece.index} for piece in chunk.choices]
@@ -88,9 +89,9 @@ class JoinedChunks:
 
     def body(self) -> dict[str, Value]:
         """The body so far."""
-        ids = self._head.get(_PROMPT_IDS)
+        ids = self.head.get(_PROMPT_IDS)
         if isinstance(ids, msgspec.Raw):
-            self._head[_PROMPT_IDS] = values.json_value(bytes(ids).decode(errors="replace"))
+            self.head[_PROMPT_IDS] = values.json_value(bytes(ids).decode(errors="replace"))
         return self._joined()
 
     def json(self) -> bytes:
@@ -103,7 +104,7 @@ class JoinedChunks:
         choices = [
             {"index": index, **self._choices[index].fields(is_counted=bool(counted))} for index in sorted(self._choices)
         ]
-        return {**self._head, **counted, "choices": choices}
+        return {**self.head, **counted, "choices": choices}
 
 
 class _Counts:
@@ -176,15 +177,14 @@ class _JoinedChoice:
             logprobs = [entry.logprob for entry in listed.content]
             if ids is None:
                 ids = ids_in_tokens([entry.token for entry in listed.content])
-        text = delta.content
-        if isinstance(text, str) and delta == _Delta(content=text):
+        text = delta.get("content")
+        if len(delta) == 1 and type(text) is str:
             self.add_text(text, ids or (), logprobs)
         else:
-            said = {name: value for name, value in zip(_DELTA, astuple(delta), strict=True) if value is not UNSET}
-            join(self._message, said)
+            join(self._message, delta)
             self._ids += ids or ()
             self._logprobs += logprobs
-            self._has_gap = self._has_gap or (not ids and any(said.get(name) for name in _SAMPLED))
+            self._has_gap = self._has_gap or (not ids and any(delta.get(name) for name in _SAMPLED))
         if piece.finish_reason is not None or piece.stop_reason is not None or piece.matched_stop is not None:
             for name, value in zip(_ENDS, astuple(piece), strict=False):
                 if value is not None:
@@ -196,9 +196,12 @@ class _JoinedChoice:
             before.pieces.append(text)
         else:
             join(self._message, {"content": text})
-        self._ids += ids
-        self._logprobs += logprobs
-        self._has_gap = self._has_gap or (bool(text) and not ids)
+        if ids:
+            self._ids += ids
+        elif text:
+            self._has_gap = True
+        if logprobs:
+            self._logprobs += logprobs
 
     def fields(self, *, is_counted: bool) -> dict[str, Value]:
         choice: dict[str, Value] = {"finish_reason": None, **whole(self._fields)}
@@ -362,17 +365,6 @@ _CHUNK: Final = msgspec.json.Decoder(_PlainChunk)
 _LOGPROBS: Final = msgspec.json.Decoder(_TextLogprobs)
 
 
-class _Delta(msgspec.Struct, forbid_unknown_fields=True):
-    role: str | UnsetType | None = UNSET
-    content: str | UnsetType | None = UNSET
-    refusal: str | UnsetType | None = UNSET
-    reasoning: str | UnsetType | None = UNSET
-    reasoning_content: str | UnsetType | None = UNSET
-    tool_calls: list[dict[str, Any]] | UnsetType | None = UNSET
-    function_call: dict[str, Any] | UnsetType | None = UNSET
-
-
-_DELTA: Final = _Delta.__struct_fields__
 _ENDS: Final = ("finish_reason", "stop_reason", "matched_stop")
 """The fields of a choice that say why it ended, as they stand in `_Piece`."""
 
@@ -389,7 +381,7 @@ class _Piece(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     stop_reason: str | int | None = None
     matched_stop: str | int | None = None
     index: Annotated[int, msgspec.Meta(ge=0)]
-    delta: _Delta
+    delta: dict[str, Any]
     token_ids: list[int] | None = None
     logprobs: _PieceLogprobs | None = None
 
