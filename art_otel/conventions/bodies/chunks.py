@@ -174,17 +174,25 @@ class _JoinedChoice:
         delta, ids, listed = piece.delta, piece.token_ids, piece.logprobs
         logprobs: Sequence[float] = ()
         if listed is not None and listed.content:
-            logprobs = [entry.logprob for entry in listed.content]
+            first, *more = listed.content
+            logprobs = [first.logprob, *[entry.logprob for entry in more]] if more else (first.logprob,)
             if ids is None:
                 ids = ids_in_tokens([entry.token for entry in listed.content])
         text = delta.get("content")
         if len(delta) == 1 and type(text) is str:
-            self.add_text(text, ids or (), logprobs)
+            before = self._message.get("content")
+            if type(before) is _Text:
+                before.pieces.append(text)
+            else:
+                join(self._message, delta)
+            self._has_gap = self._has_gap or (bool(text) and not ids)
         else:
             join(self._message, delta)
-            self._ids += ids or ()
-            self._logprobs += logprobs
             self._has_gap = self._has_gap or (not ids and any(delta.get(name) for name in _SAMPLED))
+        if ids:
+            self._ids += ids
+        if logprobs:
+            self._logprobs += logprobs
         if piece.finish_reason is not None or piece.stop_reason is not None or piece.matched_stop is not None:
             for name, value in zip(_ENDS, astuple(piece), strict=False):
                 if value is not None:

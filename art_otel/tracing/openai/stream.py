@@ -159,7 +159,16 @@ class ResponseTee:
         self._is_awaited = True
         try:
             for chunk in chunks:
-                yield from self._pieces(chunk)
+                is_event = self._splits and not self._held and chunk.find(b"\n\n") + 2 == len(chunk)
+                if is_event and not (self._after or (self._hides_usage and NO_CHOICES.search(chunk))):
+                    if len(self._passed) > _AT_ONCE and self._events is not None:
+                        self._read(self._events)
+                    self._passed.append(chunk)
+                    self._is_awaited = False
+                    yield chunk  # here and not in a method: this runs for every piece of an answer
+                    self._is_awaited = True
+                else:
+                    yield from self._pieces(chunk)
         except BaseException as error:
             self._break_off(error)
             raise
@@ -170,8 +179,17 @@ class ResponseTee:
         self._is_awaited = True
         try:
             async for chunk in chunks:
-                for piece in self._pieces(chunk):
-                    yield piece
+                is_event = self._splits and not self._held and chunk.find(b"\n\n") + 2 == len(chunk)
+                if is_event and not (self._after or (self._hides_usage and NO_CHOICES.search(chunk))):
+                    if len(self._passed) > _AT_ONCE and self._events is not None:
+                        self._read(self._events)
+                    self._passed.append(chunk)
+                    self._is_awaited = False
+                    yield chunk  # here and not in a method: this runs for every piece of an answer
+                    self._is_awaited = True
+                else:
+                    for piece in self._pieces(chunk):
+                        yield piece
         except BaseException as error:
             self._break_off(error)
             raise
@@ -185,9 +203,8 @@ class ResponseTee:
             self._go_on()
         if len(self._passed) > _AT_ONCE and self._events is not None:
             self._read(self._events)
-        is_event = self._splits and not self._held and chunk.find(b"\n\n") + 2 == len(chunk)
         may_hide = self._hides_usage and NO_CHOICES.search(self._held + chunk) is not None
-        for piece in (chunk,) if is_event else self._cut(chunk):
+        for piece in self._cut(chunk):
             self._passed.append(piece)
             if not (may_hide and _is_usage(piece)):
                 yield piece
