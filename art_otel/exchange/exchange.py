@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -306,9 +306,8 @@ _END: Final = re.compile(rb"\r?\n\r?\n|\r\r")
 _LONGEST_END: Final = 4
 _DATA: Final = b"data:"
 _BLANK: Final = b"\n\n"
-_BEHIND: Final = 4
-"""Ends of events behind the last chunk of text: its own, those of the reason, the usage and the mark of the end."""
 _DONE: Final = b"[DONE]"
+_OBJECTS: Final = msgspec.json.Decoder(list[dict[str, Any]])
 _LAST: Final = frozenset(
     {"message_stop", "error", "response.completed", "response.failed", "response.incomplete", "response.cancelled"}
 )
@@ -410,41 +409,53 @@ class StreamedAnswer:
             chunk = None if joined is None or self.is_cut else read_text_chunk(event.data)
             if chunk is not None and joined is not None and joined.add_text(chunk):
                 event.chunk = chunk
-                continue
-            if event.data.startswith(_DONE):
+            elif event.data.startswith(_DONE):
                 self.is_over = self.is_done = True
-                continue
-            fields = json_object(event.data) if event.data else None
-            if fields is None:
-                continue
-            kind = fields.get("type")
-            self.is_over = self.is_over or kind in _LAST
-            if kind in _FAILED or (fields.get("error") and "choices" not in fields):
-                self.failure = failure_of(fields)
-            if not self.is_cut:
-                self._assembler.add(fields)
+            elif event.data and (fields := json_object(event.data)) is not None:
+                self._add(fields)
         return events
+
+    def _add(self, event: dict[str, Value]) -> None:
+        kind = event.get("type")
+        self.is_over = self.is_over or kind in _LAST
+        if kind in _FAILED or (event.get("error") and "choices" not in event):
+            self.failure = failure_of(event)
+        if not self.is_cut:
+            self._assembler.add(event)
 
     def read(self, passed: bytes) -> None:
         r"""Take many events whose text nobody needs.
 
-        Nearly all are chunks of text, a line each: those between the first one and the last three are made one JSON
-        list, and decoded at once.
+        Where each is a line of data, as in Chat Completions, they are made one JSON list, and decoded at once.
 
             data: {"a": 1}\n\ndata: {"a": 2}\n\n   ─►   [{"a": 1}, {"a": 2}]
         """
-        begins, ends = passed.find(_BLANK) + len(_BLANK), len(passed)
-        for _ in range(_BEHIND):
-            ends = max(0, passed.rfind(_BLANK, 0, ends))
-        if self._joined_chunks is not None and not self._splitter.begun and len(_BLANK) < begins < ends:
-            self.take(passed[:begins])
-            lines = passed[begins:ends]
-            listed = b"[%b]" % lines[len(_DATA) :].replace(_BLANK + _DATA, b",")
-            if lines.startswith(_DATA) and b"\n" not in listed and self._joined_chunks.add_texts(listed):
-                begins = ends + len(_BLANK)
-                self._count(lines + _BLANK)
-            passed = passed[begins:]
-        self.take(passed)
+        if self._splitter.begun or not self._read_lines(passed):
+            self.take(passed)
+
+    def _read_lines(self, passed: bytes) -> bool:
+        """Read events that are a line of data each; False, and nothing, where some are not."""
+        events = passed.split(_BLANK + _DATA)
+        is_done = events[-1].strip() == _DONE
+        if is_done:
+            events.pop()
+        elif passed.endswith(_BLANK):
+            events[-1] = events[-1][: -len(_BLANK)]
+        listed = b"[%b]" % b",".join(events)[len(_DATA) :]
+        is_whole = passed.startswith(_DATA) and passed.endswith(_BLANK) and b"\n" not in listed and b"\r" not in listed
+        if not is_whole or self._taken_bytes + len(passed) > LONGEST_ANSWER:
+            return False
+        if self._joined_chunks is None or not self._joined_chunks.add_all(listed):
+            try:
+                objects = _OBJECTS.decode(listed)
+            except UNREADABLE:
+                return False
+            for event in objects:
+                self._add(event)
+        self._taken_bytes += len(passed)
+        if is_done:
+            self.is_over = self.is_done = True
+        return True
 
     def _count(self, piece: bytes) -> None:
         self._taken_bytes += len(piece)
@@ -457,6 +468,16 @@ class StreamedAnswer:
     def body(self) -> dict[str, Value]:
         """The body that the events make so far."""
         return self._assembler.body()
+
+    def json(self) -> bytes:
+        """That body as JSON."""
+        return msgspec.json.encode(self.body()) if self._joined_chunks is None else self._joined_chunks.json()
+
+    @property
+    def response_id(self) -> str | None:
+        """The id that the events give the answer."""
+        said = self.body().get("id") if self._joined_chunks is None else self._joined_chunks.head.get("id")
+        return values.text(said)
 
     def rest(self) -> bytes:
         """What came of an event that never ended."""
@@ -561,13 +582,22 @@ def response_body(exchange: Exchange) -> dict[str, Value]:
     return attributes
 
 
-def body_attributes(asked: bytes, answered: bytes = b"") -> dict[str, Value]:
-    """Both bodies of a call as they were, and the id of the answer; nothing of one that is no JSON object."""
+def asked_body(asked: bytes) -> dict[str, Value]:
+    """The body of a request as it was; nothing of one that is no JSON object."""
+    asked = asked.removeprefix(BOM_UTF8).lstrip()
+    return {names.REQUEST_BODY: _plainly_escaped(asked)} if asked.startswith(b"{") else {}
+
+
+def joined_body(events: bytes, response_id: str | None) -> dict[str, Value]:
+    """The body that the events of a call make, and the id of the answer."""
+    named = {} if response_id is None else {RESPONSE_ID: response_id}
+    return {names.RESPONSE_BODY: _plainly_escaped(events), **named}
+
+
+def answered_body(answered: bytes) -> dict[str, Value]:
+    """The body of an answer as it was, and its id; nothing of one that is no JSON object."""
     attributes: dict[str, Value] = {}
-    # OpenRouter sends blanks until the model answers.
-    asked, answered = asked.removeprefix(BOM_UTF8).lstrip(), answered.removeprefix(BOM_UTF8).lstrip()
-    if asked.startswith(b"{"):
-        attributes[names.REQUEST_BODY] = _plainly_escaped(asked)
+    answered = answered.removeprefix(BOM_UTF8).lstrip()  # OpenRouter sends blanks until the model answers
     if answered.startswith(b"{"):
         head = answer_head(answered)
         said = None if head is not None else json_object(answered)
@@ -579,12 +609,15 @@ def body_attributes(asked: bytes, answered: bytes = b"") -> dict[str, Value]:
     return attributes
 
 
+_ESCAPED: Final = re.compile(rb"\\[/u]")
+
+
 def _plainly_escaped(body: bytes) -> str:
     r"""The JSON text with characters that need no escape written plainly, so that a secret looks like one.
 
     .NET writes "a\u002Bb", PHP "a\/b", Python "\u9879", which the owner's own patterns may name.
     """
-    if rb"\/" in body or rb"\u" in body:
+    if b"\\" in body and _ESCAPED.search(body) is not None:
         try:
             body = msgspec.json.encode(msgspec.json.decode(body))
         except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):

@@ -11,7 +11,7 @@ from art_otel.conventions.content_names import CONTENT_NAMES
 from art_otel.conventions.exchanges import BODIES, whole
 from art_otel.exchange import api_dialects
 from art_otel.exchange import exchange as exchanges
-from art_otel.exchange.exchange import Exchange, body_attributes
+from art_otel.exchange.exchange import Exchange, answered_body
 from art_otel.model_gateway.addresses import RequestAddress
 from art_otel.model_gateway.rollouts import call_span, gateway_resource
 from art_otel.scrubbing import RecordScrubber, Scrubber
@@ -128,13 +128,13 @@ def test_an_answer_that_clients_read_is_recorded_with_its_id(answer):
     span = recorded(json.dumps(CHAT).encode(), answer)
     assert span.attributes["gen_ai.response.id"] == "c1"
     assert call_of(span).choices[0].message.content == "yes"
-    assert body_attributes(b"{}", BOM_UTF8 + answer) == body_attributes(b"{}", answer)
+    assert answered_body(BOM_UTF8 + answer) == answered_body(answer)
 
 
 @pytest.mark.parametrize("answer", [ANSWER, LENIENT], ids=["JSON", "lenient JSON"])
 def test_a_secret_of_other_letters_is_found_where_they_are_escaped(answer):
     choice = {**answer["choices"][0], "message": {"role": "assistant", "content": "see 项目-1234 now"}}
-    attributes = body_attributes(b"{}", json.dumps({**answer, "choices": [choice]}).encode())
+    attributes = answered_body(json.dumps({**answer, "choices": [choice]}).encode())
     assert "项目-1234" in attributes[names.RESPONSE_BODY]
 
 

@@ -112,6 +112,8 @@ def chunks(draw):
                 {"content": f" word{number}"},
                 {"content": ',"token_ids":[1], "usage": null'},
                 {"role": "assistant", "content": ""},
+                {"role": None, "content": f"word{number}", "tool_calls": None},
+                {"content": None},
                 {"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]},
                 {"reasoning_content": "hm"},
                 {},
@@ -121,7 +123,16 @@ def chunks(draw):
     optional = {
         "token_ids": [number],
         "logprobs": draw(
-            st.sampled_from([None, {"content": [entry]}, {"content": [{**entry, "id": 7}]}, {"content": []}])
+            st.sampled_from(
+                [
+                    None,
+                    {"content": [entry]},
+                    {"content": [{**entry, "id": 7}]},
+                    {"content": [{**entry, "token": f"token_id:{number}"}]},
+                    {"content": []},
+                    {"content": None},
+                ]
+            )
         ),
         "finish_reason": draw(st.sampled_from([None, None, "stop"])),
         "stop_reason": None,
@@ -131,7 +142,15 @@ def chunks(draw):
     choice = {"index": index, "delta": delta, **{name: optional[name] for name in sorted(names)}}
     beside = draw(
         st.sampled_from(
-            [{}, {"usage": None}, {"usage": {"completion_tokens": number}}, {"prompt_token_ids": [number]}, {"id": "d"}]
+            [
+                {},
+                {},
+                {"usage": None},
+                {"timings": {"predicted_n": number}},
+                {"usage": {"completion_tokens": number}},
+                {"prompt_token_ids": [number]},
+                {"id": "d"},
+            ]
         )
     )
     return {"id": "c", "model": "m", "choices": draw(st.sampled_from([[choice], [choice], []])), **beside}
@@ -153,3 +172,17 @@ def test_a_chunk_of_text_is_read_and_cut_as_any_other(sent, asks_all, separators
         if passed:
             assert json.loads(passed.removeprefix(b"data: ")) == json.loads(whole.removeprefix(b"data: "))
     assert streamed.body() == joined.body()
+
+
+@given(st.lists(chunks(), max_size=8), st.integers(0, 400), st.booleans())
+@settings(max_examples=examples(600))
+def test_many_chunks_are_read_at_once_as_one_by_one(sent, left, is_done):
+    """Whatever they hold, and wherever the stream is left."""
+    events = [b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in sent] + [b"data: [DONE]\n\n"] * is_done
+    passed = b"".join(events)[left:] if left % 3 else b"".join(events)[: -left or None]
+    at_once, by_one = (StreamedAnswer(API_DIALECTS["chat"].assembler()) for _ in range(2))
+    at_once.read(passed)
+    by_one.take(passed)
+    joined = at_once.json()
+    assert at_once.body() == by_one.body() == json.loads(by_one.json()) == json.loads(joined)
+    assert (at_once.is_done, at_once.is_over, at_once.rest()) == (by_one.is_done, by_one.is_over, by_one.rest())

@@ -309,11 +309,11 @@ def _ids_in(logprobs: dict[str, Value]) -> Value:
     content = values.items(logprobs.get("content"))
     if content is None:
         ids = _whole_numbers(values.items(logprobs.get("token_ids")))
-        return _ids_in_tokens(values.items(logprobs.get("tokens"))) if ids is None else ids
+        return ids_in_tokens(values.items(logprobs.get("tokens"))) if ids is None else ids
     entries = _objects(content)
     first = entries[0] if entries else {}
     name = next((name for name in _OF_LOGPROB if isinstance(first.get(name), int)), None)
-    return _ids_in_tokens([entry.get("token") for entry in entries]) if name is None else _each(entries, name)
+    return ids_in_tokens([entry.get("token") for entry in entries]) if name is None else _each(entries, name)
 
 
 def _objects(entries: list[Value]) -> list[dict[str, Value]]:
@@ -352,7 +352,7 @@ def _whole_numbers(numbers: list[Value] | None) -> list[Value] | None:
     return [int(number) if isinstance(number, float) and number.is_integer() else number for number in numbers]
 
 
-def _ids_in_tokens(tokens: list[Value] | None) -> list[int] | None:
+def ids_in_tokens(tokens: list[Value] | None) -> list[int] | None:
     """Read the ids of tokens that are all written `token_id:<n>`."""
     ids: list[int] = []
     for token in tokens or ():

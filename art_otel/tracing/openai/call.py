@@ -15,7 +15,6 @@ from functools import partial
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import msgspec
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
@@ -41,10 +40,12 @@ from art_otel.exchange.exchange import (
     CallFailure,
     Exchange,
     answer_head,
-    body_attributes,
+    answered_body,
+    asked_body,
     call_identity,
     failure_in,
     is_unfinished,
+    joined_body,
 )
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
@@ -221,7 +222,7 @@ class ClientCall:
             )
         if self.is_own and error is not None and span.is_recording():
             if self.request is not None:
-                asked = body_attributes(self.request.content)
+                asked = asked_body(self.request.content)
                 span.set_attributes(cast(Any, asked if is_spooled_only(span) else whole_attributes(asked)))
             _fail(span, error)
         elif self.is_own and self._response is None:
@@ -287,23 +288,22 @@ class ClientCall:
     def _write_bodies(self, span: Span, response: Response, existing: Attributes) -> None:
         """Set both bodies as they were: whoever reads the spool says what they mean."""
         tee = self.tee
-        joined = None if tee is None else tee.joined()
-        if joined is not None:
-            answered = msgspec.json.encode(joined)
+        added = {**asked_body(response.request.content), **self._versions(existing)}
+        failure = None if tee is None else tee.failure
+        if tee is not None and (joined := tee.json()) is not None:
+            added |= joined_body(joined, tee.response_id)
         else:
             answered = response.content if tee is None else tee.content()
-        added = body_attributes(response.request.content, answered)
-        added |= self._versions(existing)
+            added |= answered_body(answered)
+            if failure is None and (b'"error"' in answered or b'"failed"' in answered):  # most answers have neither
+                head = answer_head(answered)
+                if head is not None and (head.error or head.status == FAILED):
+                    failure = failure_in(json_object(answered) or {})
         if tee is not None and tee.is_cut:
             added[names.MISSING] = ["answer"]
-        if tee is not None and tee.is_closed_by_app and is_unfinished(joined or {}):
+        if tee is not None and tee.is_closed_by_app and is_unfinished(tee.joined() or {}):
             added[names.CLOSED_BY_APP] = self._stream_close
         span.set_attributes(cast(Any, added))
-        failure = None if tee is None else tee.failure
-        if failure is None and (b'"error"' in answered or b'"failed"' in answered):  # most answers have neither
-            head = answer_head(answered)
-            if head is not None and (head.error or head.status == FAILED):
-                failure = failure_in(json_object(answered) or {})
         if failure is not None:
             _tell_error(span, failure)
 

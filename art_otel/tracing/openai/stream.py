@@ -7,9 +7,11 @@ never came to its end, everything is kept as far as it had come.
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from art_otel.exchange.exchange import CallFailure, Exchange, StreamedAnswer, split
 from art_otel.exchange.token_requests import NO_CHOICES, is_usage_alone
@@ -31,10 +33,9 @@ _AT_ONCE: Final = 256
 class ResponseTee:
     """The body of `response`, which is yet to be read: the answer of `exchange`.
 
-    With `hides_usage` the event that has only the usage is kept from the app.
+    Its generators, sync or async, stand in the place of those of httpx, through which every reader of a response gets
+    its body, and keep what they hand on. With `hides_usage` the event that has only the usage is kept from the app.
     `is_raw` says that the app asked for the response itself, which it has before the body.
-    It stands in the place of the iterator, sync or async, through which every reader of a response gets its body, and
-    keeps what it hands on. It is no generator: the app closes what it was given.
     """
 
     def __init__(self, response: Response, exchange: Exchange, *, hides_usage: bool = False) -> None:
@@ -48,12 +49,8 @@ class ResponseTee:
         self._hides_usage = is_stream and hides_usage
         self._held = b""
         """The beginning of an event, which is handed on with its end where the usage is hidden."""
-        self._may_hide = False
-        """Whether a piece of what came last may be the event to hide."""
-        self._chunks: Any = None
-        """httpx's iterator, once somebody reads."""
-        self._pieces: Iterator[bytes] = iter(())
-        """What came and was not handed on yet."""
+        self._has_begun = False
+        """Whether somebody reads."""
         self._passed: list[bytes] = []
         """What was handed on and not read yet; of a body that is no stream, all."""
         self._broke: str | None = None
@@ -63,7 +60,8 @@ class ResponseTee:
         self._after: list[Callable[[], None]] = []
         iter_bytes, aiter_bytes = response.iter_bytes, response.aiter_bytes
         vars(response).update(
-            iter_bytes=partial(self._begin, iter_bytes), aiter_bytes=partial(self._begin, aiter_bytes)
+            iter_bytes=partial(self._begin, iter_bytes, self._pass_on),
+            aiter_bytes=partial(self._begin, aiter_bytes, self._async_pass_on),
         )
 
     @property
@@ -92,7 +90,7 @@ class ResponseTee:
             return False
         if self._is_awaited:  # it breaks, and what broke it is not said yet
             return False
-        return self._response.is_closed or self._chunks is not None
+        return self._response.is_closed or self._has_begun
 
     @property
     def is_cut(self) -> bool:
@@ -102,7 +100,7 @@ class ResponseTee:
     @property
     def is_to_come(self) -> bool:
         """Whether nobody has begun to read a body that can still be read."""
-        return self._chunks is None and not self._response.is_closed
+        return not self._has_begun and not self._response.is_closed
 
     @property
     def is_over(self) -> bool:
@@ -114,16 +112,27 @@ class ResponseTee:
 
         None too while nobody has read and somebody still may. What was left before an answer came has an empty one.
         """
-        if self._events is None or (self._chunks is None and not self.was_left):
+        if self._events is None or (not self._has_begun and not self.was_left):
             return None
         body = self._read(self._events).body()
         if not self.was_left:
             return body
         return {name: value or _BEGUN.get(name, value) for name, value in body.items()}
 
+    def json(self) -> bytes | None:
+        """That body as JSON."""
+        if self._events is None or (not self._has_begun and not self.was_left):
+            return None
+        return msgspec.json.encode(self.joined()) if self.was_left else self._read(self._events).json()
+
+    @property
+    def response_id(self) -> str | None:
+        """The id that the events of a stream give the answer."""
+        return None if self._events is None else self._read(self._events).response_id
+
     def content(self) -> bytes:
         """The bytes of a body that is no stream, as far as they have passed."""
-        if self._chunks is not None:
+        if self._has_begun:
             return b"".join(self._passed)
         return self._response.content if self._response.is_closed else b""
 
@@ -138,99 +147,91 @@ class ResponseTee:
 
         when_closed(self._response, closed)
 
-    def _begin(self, read: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as httpx has them
-        """Begin to read the body, in the place of httpx's iterator, unless that was done before."""
+    def _begin(self, read: Callable[..., Any], pass_on: Callable[[Any], Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as httpx has them
+        """Begin to read the body, in the place of httpx's generator, unless that was done before."""
         chunks = read(*args, **kwargs)
-        if self._chunks is not None:
+        if self._has_begun:
             return chunks
-        self._chunks = chunks
-        return self
+        self._has_begun = True
+        return pass_on(chunks)
 
-    def __iter__(self) -> "ResponseTee":
-        return self
+    def _pass_on(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        self._is_awaited = True
+        try:
+            for chunk in chunks:
+                is_event = self._splits and not self._held and chunk.find(b"\n\n") + 2 == len(chunk)
+                if is_event and not (self._after or (self._hides_usage and NO_CHOICES.search(chunk))):
+                    if len(self._passed) > _AT_ONCE and self._events is not None:
+                        self._read(self._events)
+                    self._passed.append(chunk)
+                    self._is_awaited = False
+                    yield chunk  # here and not in a method: this runs for every piece of an answer
+                    self._is_awaited = True
+                else:
+                    yield from self._pieces(chunk)
+        except BaseException as error:
+            self._break_off(error)
+            raise
+        if rest := self._end():
+            yield rest
 
-    def __aiter__(self) -> "ResponseTee":
-        return self
+    async def _async_pass_on(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        self._is_awaited = True
+        try:
+            async for chunk in chunks:
+                is_event = self._splits and not self._held and chunk.find(b"\n\n") + 2 == len(chunk)
+                if is_event and not (self._after or (self._hides_usage and NO_CHOICES.search(chunk))):
+                    if len(self._passed) > _AT_ONCE and self._events is not None:
+                        self._read(self._events)
+                    self._passed.append(chunk)
+                    self._is_awaited = False
+                    yield chunk  # here and not in a method: this runs for every piece of an answer
+                    self._is_awaited = True
+                else:
+                    for piece in self._pieces(chunk):
+                        yield piece
+        except BaseException as error:
+            self._break_off(error)
+            raise
+        if rest := self._end():
+            yield rest
 
-    def __next__(self) -> bytes:
-        while True:
-            for piece in self._pieces:  # here and not in a method: this runs for every piece of an answer
-                self._passed.append(piece)
-                if not (self._may_hide and _is_usage(piece)):
-                    return piece
-            self._is_awaited = True
-            try:
-                chunk: bytes = next(self._chunks)
-            except BaseException as error:
-                if (rest := self._break_off(error)) is not None:
-                    return rest
-                raise
-            if self._take(chunk):
-                return chunk
-
-    async def __anext__(self) -> bytes:
-        while True:
-            for piece in self._pieces:  # here and not in a method: this runs for every piece of an answer
-                self._passed.append(piece)
-                if not (self._may_hide and _is_usage(piece)):
-                    return piece
-            self._is_awaited = True
-            try:
-                chunk: bytes = await anext(self._chunks)
-            except BaseException as error:
-                if (rest := self._break_off(error)) is not None:
-                    return rest
-                raise
-            if self._take(chunk):
-                return chunk
-
-    def close(self) -> None:
-        """Close httpx's iterator."""
-        self._chunks.close()
-
-    async def aclose(self) -> None:
-        """Close httpx's iterator."""
-        await self._chunks.aclose()
-
-    def _take(self, chunk: bytes) -> bool:
-        """Take what came, in the pieces in which it is handed on, and read what was handed on before.
-
-        True where it is handed on as it is: nearly every chunk is one event.
-        """
-        is_event = self._splits and not self._held and chunk.find(b"\n\n") + 2 == len(chunk)
-        if is_event and not (self._hides_usage and NO_CHOICES.search(chunk) is not None):
-            if self._after or len(self._passed) > _AT_ONCE:
-                self._settle()
-            self._is_awaited = False
-            self._passed.append(chunk)
-            return True
-        pieces = split(self._held + chunk) if self._splits or self._hides_usage else [chunk]
-        if self._hides_usage:
-            self._may_hide = NO_CHOICES.search(self._held + chunk) is not None
-            self._held = pieces.pop() if pieces and not pieces[-1].endswith(_ENDS) else b""
-        self._pieces = iter(pieces)
-        self._settle()
-        return False
-
-    def _settle(self) -> None:
-        """Read what was handed on, if it is much, and note that nothing is awaited."""
-        if self._events is not None and len(self._passed) > _AT_ONCE:
-            self._read(self._events)
+    def _pieces(self, chunk: bytes) -> Iterator[bytes]:
+        """Cut what came into the events in which the app gets it, and keep each as it is given."""
         self._is_awaited = False
         if self._after:
             self._go_on()
+        if len(self._passed) > _AT_ONCE and self._events is not None:
+            self._read(self._events)
+        may_hide = self._hides_usage and NO_CHOICES.search(self._held + chunk) is not None
+        for piece in self._cut(chunk):
+            self._passed.append(piece)
+            if not (may_hide and _is_usage(piece)):
+                yield piece
+        self._is_awaited = True
 
-    def _break_off(self, error: BaseException) -> bytes | None:
-        """Note that the body ended with an exception, or as it should: then give what was held back."""
-        self._is_read = isinstance(error, Exception)
-        rest, self._held = self._held, b""
-        if not isinstance(error, StopIteration | StopAsyncIteration):
+    def _cut(self, chunk: bytes) -> list[bytes]:
+        pieces = split(self._held + chunk) if self._splits or self._hides_usage else [chunk]
+        if self._hides_usage:
+            self._held = pieces.pop() if pieces and not pieces[-1].endswith(_ENDS) else b""
+        return pieces
+
+    def _break_off(self, error: BaseException) -> None:
+        """Note that the body broke, if nothing of it was in the app's hands: else the app closed or dropped it."""
+        if self._is_awaited:
+            self._is_read = isinstance(error, Exception)
             self._broke = type(error).__name__
-            rest = b""
-        elif rest:
+            self._held = b""
+            self._go_on()
+
+    def _end(self) -> bytes:
+        """Note that the body ended as it should, and give what was held back."""
+        self._is_read = True
+        rest, self._held = self._held, b""
+        if rest:
             self._passed.append(rest)
         self._go_on()
-        return None if not rest or _is_usage(rest) else rest
+        return b"" if _is_usage(rest) else rest
 
     def _go_on(self) -> None:
         """Note that nothing is awaited any more, and do what waited for that."""
