@@ -291,17 +291,6 @@ def response_failure(body: dict[str, Value]) -> CallFailure | None:
     return failure_of(body) if body.get("status") == FAILED else None
 
 
-_RUNNING: Final = (None, "queued", "in_progress")
-
-
-def is_unfinished(body: dict[str, Value]) -> bool:
-    """Whether the body of an answer does not say how it ended."""
-    if "output" in body:
-        return body.get("status") in _RUNNING
-    choices = [values.mapping(choice) or {} for choice in values.items(body.get("choices")) or ()]
-    return not choices or any(choice.get("finish_reason") is None for choice in choices)
-
-
 _END: Final = re.compile(rb"\r?\n\r?\n|\r\r")
 _LONGEST_END: Final = 4
 _DATA: Final = b"data:"
@@ -561,14 +550,14 @@ def request_body(exchange: Exchange) -> dict[str, Value]:
         return {names.REQUEST_BODY: msgspec.json.encode(exchange.request).decode()} if exchange.request else {}
     if not exchange.fields and not exchange.request:
         return {}
-    return {names.REQUEST_BODY: _plainly_escaped(exchange.body)}
+    return {names.REQUEST_BODY: plainly_escaped(exchange.body)}
 
 
 def response_body(exchange: Exchange) -> dict[str, Value]:
     """The answer as it came, joined where it streamed, its id, and what is known beside it, once it has ended."""
     attributes: dict[str, Value] = {}
     if (body := exchange.answer_body()) is not None:
-        attributes[names.RESPONSE_BODY] = _plainly_escaped(body)
+        attributes[names.RESPONSE_BODY] = plainly_escaped(body)
         if (response_id := exchange.response_id) is not None:
             attributes[RESPONSE_ID] = response_id  # rewards are brought to it before anybody reads the body
     if exchange.is_cut:
@@ -585,13 +574,7 @@ def response_body(exchange: Exchange) -> dict[str, Value]:
 def asked_body(asked: bytes) -> dict[str, Value]:
     """The body of a request as it was; nothing of one that is no JSON object."""
     asked = asked.removeprefix(BOM_UTF8).lstrip()
-    return {names.REQUEST_BODY: _plainly_escaped(asked)} if asked.startswith(b"{") else {}
-
-
-def joined_body(events: bytes, response_id: str | None) -> dict[str, Value]:
-    """The body that the events of a call make, and the id of the answer."""
-    named = {} if response_id is None else {RESPONSE_ID: response_id}
-    return {names.RESPONSE_BODY: _plainly_escaped(events), **named}
+    return {names.REQUEST_BODY: plainly_escaped(asked)} if asked.startswith(b"{") else {}
 
 
 def answered_body(answered: bytes) -> dict[str, Value]:
@@ -602,7 +585,7 @@ def answered_body(answered: bytes) -> dict[str, Value]:
         head = answer_head(answered)
         said = None if head is not None else json_object(answered)
         if head is not None or said is not None:
-            attributes[names.RESPONSE_BODY] = _plainly_escaped(answered)
+            attributes[names.RESPONSE_BODY] = plainly_escaped(answered)
             identifier = (said or {}).get("id") if head is None else head.id
             if isinstance(identifier, str) and identifier:
                 attributes[RESPONSE_ID] = identifier
@@ -612,7 +595,7 @@ def answered_body(answered: bytes) -> dict[str, Value]:
 _ESCAPED: Final = re.compile(rb"\\[/u]")
 
 
-def _plainly_escaped(body: bytes) -> str:
+def plainly_escaped(body: bytes) -> str:
     r"""The JSON text with characters that need no escape written plainly, so that a secret looks like one.
 
     .NET writes "a\u002Bb", PHP "a\/b", Python "\u9879", which the owner's own patterns may name.

@@ -178,7 +178,7 @@ class _JoinedChoice:
             content = message or fields
             self._has_gap = any(content.get(name) for name in _SAMPLED)
 
-    def add_piece(self, piece: "_Piece") -> None:
+    def add_piece(self, piece: "_StreamedChoice") -> None:
         """Add a choice of a chunk as `add` would."""
         delta, ids, listed = piece.delta, piece.token_ids, piece.logprobs
         logprobs: Sequence[float] = ()
@@ -403,7 +403,7 @@ _LOGPROBS: Final = msgspec.json.Decoder(_TextLogprobs)
 
 
 _ENDS: Final = ("finish_reason", "stop_reason", "matched_stop")
-"""The fields of a choice that say why it ended, as they stand in `_Piece`."""
+"""The fields of a choice that say why it ended, as they stand in `_StreamedChoice`."""
 
 
 class _PieceLogprobs(msgspec.Struct, forbid_unknown_fields=True):
@@ -411,7 +411,7 @@ class _PieceLogprobs(msgspec.Struct, forbid_unknown_fields=True):
     refusal: None = None
 
 
-class _Piece(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class _StreamedChoice(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A choice of a chunk."""
 
     finish_reason: str | None = None
@@ -423,10 +423,10 @@ class _Piece(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     logprobs: _PieceLogprobs | None = None
 
 
-class _Chunk(msgspec.Struct):
+class _StreamedChunk(msgspec.Struct):
     """A chunk, but for what no recording needs; one with an error, or of another API, is none."""
 
-    choices: list[_Piece]
+    choices: list[_StreamedChoice]
     id: str | None = None
     model: str | None = None
     usage: dict[str, Any] | None = None
@@ -437,7 +437,7 @@ class _Chunk(msgspec.Struct):
     sglext: UnsetType = UNSET
 
 
-_CHUNKS: Final = msgspec.json.Decoder(list[_Chunk])
+_CHUNKS: Final = msgspec.json.Decoder(list[_StreamedChunk])
 
 
 def read_text_chunk(data: bytes) -> TextChunk | None:

@@ -22,8 +22,9 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from art_otel import attributes as names
 from art_otel.calls import StreamClose
-from art_otel.conventions import request_attributes, response_attributes
+from art_otel.conventions import request_attributes, response_attributes, values
 from art_otel.conventions.content_names import without_tokens
+from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.conventions.exchanges import (
     answer_attributes,
     lost_messages,
@@ -44,8 +45,7 @@ from art_otel.exchange.exchange import (
     asked_body,
     call_identity,
     failure_in,
-    is_unfinished,
-    joined_body,
+    plainly_escaped,
 )
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
@@ -291,7 +291,9 @@ class ClientCall:
         added = {**asked_body(response.request.content), **self._versions(existing)}
         failure = None if tee is None else tee.failure
         if tee is not None and (joined := tee.json()) is not None:
-            added |= joined_body(joined, tee.response_id)
+            added[names.RESPONSE_BODY] = plainly_escaped(joined)
+            if tee.response_id is not None:
+                added[RESPONSE_ID] = tee.response_id
         else:
             answered = response.content if tee is None else tee.content()
             added |= answered_body(answered)
@@ -344,6 +346,17 @@ class ClientCall:
         around = next((outer for outer in _call_spans(span) if outer is not span), None)
         if around is not None:
             self._write_at_end_of(around)
+
+
+_RUNNING: Final = (None, "queued", "in_progress")
+
+
+def is_unfinished(body: dict[str, Value]) -> bool:
+    """Whether the body of an answer does not say how it ended."""
+    if "output" in body:
+        return body.get("status") in _RUNNING
+    choices = [values.mapping(choice) or {} for choice in values.items(body.get("choices")) or ()]
+    return not choices or any(choice.get("finish_reason") is None for choice in choices)
 
 
 _current: Final[ContextVar[ClientCall | None]] = ContextVar("art-otel-call", default=None)
