@@ -1,6 +1,7 @@
 """API dialects: the APIs in which completions are asked for, a row each, with all that other modules ask of one.
 
-    the gateway, the client's hook     the dialect of a path, what is asked for beside it, how its stream is joined
+    the gateway, the client's hook     the dialect of a path, what is asked for beside it, how its stream is joined,
+                                       and how the span of its call is named
     translation                        its request as Chat Completions has it, its answers and errors
     grading                            where a server has it, and its name
 
@@ -12,9 +13,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from art_otel.conventions.bodies.chunks import JoinedChunks
+from art_otel.conventions.dialects.genai import API_TYPE, OPERATION_NAME, PROVIDERS, REQUEST_MODEL, RESPONSES
 from art_otel.exchange import gemini, generate_content, messages, responses
 from art_otel.exchange.answer_shapes import AnswerFields, AnswerShape, ChatShape, CompletionShape, error_body
 from art_otel.exchange.assembly import (
@@ -149,3 +153,28 @@ def dialect_of(path: str) -> WireDialect | None:
     if _OF_THREAD.search(path):
         return None
     return next((name for name, dialect in API_DIALECTS.items() if dialect.path_end.search(path)), None)
+
+
+@lru_cache(maxsize=256)  # an app asks the same servers for the same models, again and again
+def call_identity(dialect: WireDialect, path: str, model: str | None, server: str) -> tuple[str, Mapping[str, Value]]:
+    """The name of a call's span, and what is known of it before its bodies are read. `server` is a URL or a host."""
+    operation = API_DIALECTS[dialect].operation
+    attributes = {
+        OPERATION_NAME: operation,
+        PROVIDERS[0]: _provider(dialect, path),
+        **({} if model is None else {REQUEST_MODEL: model}),
+        **({API_TYPE: RESPONSES} if dialect == "responses" else {}),
+        "server.address": _host(server),
+    }
+    return operation if model is None else f"{operation} {model}", MappingProxyType(attributes)
+
+
+def _provider(dialect: WireDialect, path: str) -> str:
+    if dialect == "gemini" and "/projects/" in path:
+        return "gcp.vertex_ai"
+    return API_DIALECTS[dialect].provider
+
+
+@lru_cache(maxsize=64)
+def _host(server: str) -> str:
+    return urlsplit(server).hostname or server

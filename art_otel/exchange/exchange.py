@@ -11,12 +11,10 @@ sent, so nothing the app does to its messages later changes it; `conventions.exc
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import AsyncIterator, Mapping
-from functools import cached_property, lru_cache
+from collections.abc import AsyncIterator
+from functools import cached_property
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -24,12 +22,7 @@ from art_otel import attributes as names
 from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import JoinedChunks, TextChunk, read_text_chunk
 from art_otel.conventions.dialects.genai import (
-    API_TYPE,
-    OPERATION_NAME,
-    PROVIDERS,
-    REQUEST_MODEL,
     RESPONSE_ID,
-    RESPONSES,
 )
 from art_otel.conventions.values import RAW_FIELDS, UNREADABLE, RawFields, json_object
 from art_otel.exchange import gemini
@@ -133,6 +126,18 @@ class Exchange:
         if "tools" in self.fields:
             settings["tools"] = bytes(self.fields["tools"]) not in (b"null", b"[]")
         return settings
+
+    @property
+    def streams_tools(self) -> bool:
+        """Whether the request streams and has tools; one that asks for logprobs or ids gets what its server says."""
+        asked = self.settings
+        wants_ids = asked.get("logprobs") or asked.get("return_token_ids")
+        return bool(asked.get("stream") and asked.get("tools") and not wants_ids)
+
+    @property
+    def may_be_translated(self) -> bool:
+        """Whether it is no call of Chat Completions already; one that streams with tools may be asked for whole."""
+        return self.dialect != "chat" or self.streams_tools
 
     @property
     def model(self) -> str | None:
@@ -393,13 +398,15 @@ class StreamedAnswer:
     def take(self, piece: bytes) -> list[ServerSentEvent]:
         """Read what the server sent next, and give the events that ended in it."""
         self._count(piece)
-        events, joined = self._splitter.take(piece), self._joined_chunks
+        events, joined = self._splitter.take(piece), None if self.is_cut else self._joined_chunks
         for event in events:  # what is no JSON object says nothing
-            chunk = None if joined is None or self.is_cut else read_text_chunk(event.data)
+            chunk = None if joined is None else read_text_chunk(event.data)
             if chunk is not None and joined is not None and joined.add_text(chunk):
                 event.chunk = chunk
             elif event.data.startswith(_DONE):
                 self.is_over = self.is_done = True
+            elif joined is not None and joined.add_all(b"[%b]" % event.data):
+                continue
             elif event.data and (fields := json_object(event.data)) is not None:
                 self._add(fields)
         return events
@@ -517,31 +524,6 @@ class GeminiArray(StreamedAnswer):
                 self.failure = failure_of(response)
             contents.add(response)
         return contents.body()
-
-
-@lru_cache(maxsize=256)  # an app asks the same servers for the same models, again and again
-def call_identity(dialect: WireDialect, path: str, model: str | None, server: str) -> tuple[str, Mapping[str, Value]]:
-    """The name of a call's span, and what is known of it before its bodies are read. `server` is a URL or a host."""
-    operation = API_DIALECTS[dialect].operation
-    attributes = {
-        OPERATION_NAME: operation,
-        PROVIDERS[0]: _provider(dialect, path),
-        **({} if model is None else {REQUEST_MODEL: model}),
-        **({API_TYPE: RESPONSES} if dialect == "responses" else {}),
-        "server.address": _host(server),
-    }
-    return operation if model is None else f"{operation} {model}", MappingProxyType(attributes)
-
-
-def _provider(dialect: WireDialect, path: str) -> str:
-    if dialect == "gemini" and "/projects/" in path:
-        return "gcp.vertex_ai"
-    return API_DIALECTS[dialect].provider
-
-
-@lru_cache(maxsize=64)
-def _host(server: str) -> str:
-    return urlsplit(server).hostname or server
 
 
 def request_body(exchange: Exchange) -> dict[str, Value]:

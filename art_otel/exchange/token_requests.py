@@ -180,7 +180,8 @@ class RequestAdditions:
             if logprobs not in event:  # they go over several lines of data
                 return None
             event = event.replace(logprobs, b"null", 1)
-        return _NULL_USAGE.sub(b"", event, count=1) if self.asks_usage and chunk.has_null_usage else event
+        # The field is null in all chunks but the last.
+        return _NULL_USAGE.sub(b"", event, count=1) if self.asks_usage and chunk.usage is None else event
 
     def _without(self, fields: RawFields) -> Mapping[str, object] | None:
         """Fields without what the agent did not ask for; None where nothing of that is in them."""

@@ -262,7 +262,7 @@ class Gateway:
         exchange, translation, own_answer = asked, None, None
         if self._translating is not None and asked is None and method == "POST":
             own_answer = await self._translating.count(target.plain, body, upstream, for_server)
-        elif self._translating is not None and asked is not None:
+        elif self._translating is not None and asked is not None and asked.may_be_translated:
             is_trained = address.untrained is None
             made = await self._translating.translate(asked, upstream, for_server, target.query, is_trained=is_trained)
             if isinstance(made, UntranslatableError):

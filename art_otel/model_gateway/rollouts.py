@@ -28,10 +28,10 @@ from art_otel import attributes as names
 from art_otel.attributes import REWARD_NAME
 from art_otel.conventions import ART_OTEL, ERROR_TYPE, EVALUATION, INSTANCE, evaluation_attributes
 from art_otel.conventions.exchanges import whole_attributes
+from art_otel.exchange.api_dialects import call_identity
 from art_otel.exchange.exchange import (
     CallFailure,
     Exchange,
-    call_identity,
     request_body,
     response_body,
 )

@@ -38,7 +38,6 @@ _TOKENIZE: Final = "/tokenize"
 _MODELS: Final = "models/"
 """What stands before the name of a model in a body of Gemini's."""
 
-_IDS: Final = "return_token_ids"
 _BEARER: Final = b"Bearer "
 _KEYS: Final = tuple(name for api in API_DIALECTS.values() for name in api.headers[:1])
 _OF_DIALECT: Final = frozenset(name for api in API_DIALECTS.values() for name in api.headers)
@@ -65,9 +64,7 @@ class Translating:
         A call from which the policy does not learn needs no ids.
         """
         is_chat = exchange.dialect == CHAT.name
-        if API_DIALECTS[exchange.dialect].chat_request is None or (is_chat and not _streams_tools(exchange)):
-            return None
-        if not exchange.request:
+        if API_DIALECTS[exchange.dialect].chat_request is None or not exchange.request:
             return None
         abilities, asked_with = self._abilities[upstream.url], chat_headers(headers, query)
         try:
@@ -123,7 +120,7 @@ class Translating:
 
     async def _has_ids_if_held(self, abilities: ServerAbilities, exchange: Exchange, headers: RawHeaders) -> bool:
         """Whether ids come with a whole answer, and not with the stream that was asked for."""
-        if not (self._wants_ids and _streams_tools(exchange)):
+        if not (self._wants_ids and exchange.streams_tools):
             return False
         model = exchange.settings.get("model")
         if self._is_exact and await abilities.samples_from_ids(headers):
@@ -138,12 +135,6 @@ class Translating:
         if is_rendered and self._is_exact and await abilities.samples_from_ids(headers):
             return False
         return bool(await abilities.chat_has_ids(exchange.request.get("model"), headers))
-
-
-def _streams_tools(exchange: Exchange) -> bool:
-    """Whether a request streams and has tools; one that asks for logprobs or ids itself gets what its server says."""
-    asked = exchange.settings
-    return bool(asked.get("stream") and asked.get("tools") and not (asked.get("logprobs") or asked.get(_IDS)))
 
 
 def chat_headers(headers: RawHeaders, query: str = "") -> list[tuple[bytes, bytes]]:

@@ -30,8 +30,7 @@ from starlette.types import ASGIApp
 from art_otel import attributes as names
 from art_otel.conventions import ERROR_TYPE
 from art_otel.errors import UsageError
-from art_otel.exchange.api_dialects import API_DIALECTS
-from art_otel.exchange.exchange import call_identity
+from art_otel.exchange.api_dialects import API_DIALECTS, call_identity
 from art_otel.http import listen_at
 from art_otel.model_gateway.gateway import GatewayOptions
 from art_otel.model_gateway.handover import Inbox, open_inbox

@@ -392,11 +392,6 @@ class TextChunk(_Plain, kw_only=True):
         raw = self.choices[0].logprobs
         return None if raw == _NULL else bytes(raw)
 
-    @property
-    def has_null_usage(self) -> bool:
-        """Whether it has the field of the usage, which is null in all chunks but the last."""
-        return self.usage is None
-
 
 _CHUNK: Final = msgspec.json.Decoder(TextChunk)
 _LOGPROBS: Final = msgspec.json.Decoder(_TextLogprobs)

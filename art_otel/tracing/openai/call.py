@@ -34,7 +34,7 @@ from art_otel.conventions.exchanges import (
     whole_attributes,
 )
 from art_otel.conventions.values import json_object, raw_fields
-from art_otel.exchange.api_dialects import dialect_of
+from art_otel.exchange.api_dialects import call_identity, dialect_of
 from art_otel.exchange.exchange import (
     FAILED,
     LONGEST_MESSAGE,
@@ -43,7 +43,6 @@ from art_otel.exchange.exchange import (
     answer_head,
     answered_body,
     asked_body,
-    call_identity,
     failure_in,
     plainly_escaped,
 )
