@@ -214,12 +214,11 @@ class PartitionRecords(NamedTuple):
         return self.representatives.get(trace_id, trace_id)
 
     def records(self) -> Iterator[Stored]:
-        """The records that are assembled here."""
-        for slot in self.partition.slots:
-            yield from self._of_slot(slot, self.shards.records((slot,)))
+        """The records that are assembled here. Memory holds all of them compressed."""
+        return chain.from_iterable(self.records_by_bundles())
 
     def records_by_bundles(self) -> Iterator[Iterable[Stored]]:
-        """Read the records of the slots that share blocks at a time. Memory holds all of them compressed."""
+        """The same, those of slots that share blocks at a time."""
         for lists in self.shards.bundles(self.partition.slots, self.sizes.bundle):
             yield chain.from_iterable(self._of_slot(slot, records) for slot, records in lists)
 

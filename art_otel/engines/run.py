@@ -50,7 +50,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
     They decide where parts end and how much memory a task takes, never which trajectories come out. All are numbers of
     bytes, but for `slots` and `bundle`: records are divided among so many slots by their trace ids; more are needed
-    beyond a terabyte, and empty ones cost nothing. In a shuffle file, so many neighbors as a `bundle` has share blocks.
+    beyond a terabyte, and empty ones cost nothing. In a shuffle file `bundle` neighboring slots share blocks.
     A task reads from `least_split` to `most_split` bytes of input, more where the input is beyond a terabyte.
     Neighboring slots are assembled together up to `partition_bytes`, and written into one part up to `part_bytes`, both
     of records that are not compressed. A process is worth starting for `worker_bytes` of input that is not compressed:
@@ -74,7 +74,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.least_split, min(self.most_split, total // _SPLITS), total // _MAX_SPLITS)
 
     def fitted(self, inputs: Sequence[InputFile]) -> "Sizes":
-        """The sizes for these inputs, where their size is known: in which blocks their records are, and how tight."""
+        """These sizes with the `bundle` for these inputs, and whether they are small, if their size is known."""
         if any(one.size is None or one.name.endswith(_COMPRESSED) for one in inputs):
             return self  # nobody knows how many records these have
         # Records are smaller than their JSON, and may be larger than their protobuf.

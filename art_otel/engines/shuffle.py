@@ -219,8 +219,7 @@ def size_of(encoded: Sequence[bytes]) -> SlotSize:
 class ShuffleWriter:
     """Writes one shuffle file into the scratch folder. Memory holds about `_BUDGET` bytes of records.
 
-    So many regions as a `bundle` has share a block. `is_small` says that all files together are not worth compressing
-    much.
+    `bundle` neighboring regions share a block. `is_small` says that all files together are not worth compressing much.
     """
 
     def __init__(self, scratch: str, slots: int, *, bundle: int = 1, is_small: bool = False) -> None:
@@ -319,9 +318,9 @@ class Shards:
             yield from records
 
     def bundles(self, regions: Collection[int], bundle: int) -> Iterator[Iterator[tuple[int, Sequence[Stored]]]]:
-        """The records of these regions, each list with its region, bundle by bundle of so many regions.
+        """The records of these regions, each list with its region, bundle by bundle.
 
-        Memory holds all of them compressed.
+        `bundle` is that of the writers: no block spans two. Memory holds all blocks, compressed.
         """
         together: dict[int, list[int]] = defaultdict(list)
         for region in regions:
@@ -366,7 +365,7 @@ class Shards:
                 filled += count
 
     def _blocks(self, regions: Collection[int]) -> Iterator[tuple[int, bytes]]:
-        """The blocks in which something of these regions is, each once, with one of these."""
+        """The blocks in which something of these regions is, each block once, with one of its regions."""
         for file, located in self._located:
             blocks = {block: region for region in regions for block in located.get(region, ())}
             if blocks:

@@ -142,7 +142,8 @@ class ArrivingRollouts:
         changed: dict[BelongsTo, ArrivingSpans] = {}
         for record, line in ((record, line) for records, line in lines for record in records):
             for to in belongs_to(record, self._rollout_attributes):
-                if self._archive is not None and to not in changed:
+                known = changed.get(to)
+                if self._archive is not None and (known is None or record.trace_id not in known.traces):
                     self._recall(self._archive, to, record, now)
                 spans = self._spans.get(to)
                 if spans is None:

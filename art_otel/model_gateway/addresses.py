@@ -76,7 +76,7 @@ _RECORDED: Final = f"{TRACE_STATE}={RECORDED}"
 _MAX_ID: Final = 256
 _APPENDED: Final = re.compile("/|(?=(?:chat/completions|completions|responses|messages|embeddings|models)(?:[/?]|$))")
 """Where a request's path begins behind the query of a base URL; the `openai` client of Python puts no `/` between."""
-_MOVED: Final = re.compile(f"(?:;(?:{'|'.join(_SETTINGS)})=[^;/?&]*)+$")
+_MOVED: Final = re.compile(f"(?:{'|'.join(_SETTINGS)})=[^/?&]*")
 """What google-genai moves from the end of a base URL to that of the whole address, because urllib takes it apart so."""
 _SLASHES: Final = re.compile("/+")
 _USER: Final = re.compile(r"session_([0-9a-fA-F-]{8,64})")
@@ -154,8 +154,11 @@ def read_target(path: str, query: str) -> RequestTarget:
 
 def _split_moved(text: str) -> Sequence[str]:
     """A path or a query, and behind it the settings at its end: `alt=sse;split=val` gives `alt=sse` and `split=val`."""
-    moved = _MOVED.search(text)
-    return [text] if moved is None else [text[: moved.start()], *moved[0][1:].split(";")]
+    pieces = text.split(";")
+    kept = len(pieces)
+    while kept > 1 and _MOVED.fullmatch(pieces[kept - 1]):
+        kept -= 1
+    return [";".join(pieces[:kept]), *pieces[kept:]]
 
 
 def _plain(path: str) -> str:

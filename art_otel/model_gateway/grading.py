@@ -26,13 +26,12 @@ from art_otel.exchange.exchange import Exchange, response_body
 from art_otel.exchange.token_requests import TokenRequests
 from art_otel.model_gateway.id_server import OK, IdServer, read
 from art_otel.model_gateway.server_abilities import COMPLETION_IDS, ServerAbilities
-from art_otel.model_gateway.upstreams import Upstream, Upstreams
+from art_otel.model_gateway.upstreams import Upstreams
 from art_otel.spans import Value
 
 IdsOf: TypeAlias = Literal["whole", "with holes", "none"]
 LogprobsOf: TypeAlias = Literal["raw", "processed", "none"]
 
-_MODELS: Final = "/v1/models"
 _REQUEST: Final[AnswerFields] = {
     "messages": [{"role": "user", "content": "Write two lines about a river, with an emoji and a word in Chinese."}],
     "max_tokens": 24,
@@ -107,7 +106,7 @@ async def grade(
         (upstream,) = servers
         headers = [] if api_key is None else [(b"authorization", b"Bearer " + api_key.encode())]
         server, abilities = IdServer(servers, upstream, headers), ServerAbilities(servers, upstream)
-        listed = await _first_model(servers, upstream, server)
+        listed = await abilities.first_model(headers)
         model = model or values.text(listed.get("id"))
         dialects: dict[WireDialect, bool | None] = {
             dialect: await abilities.has(api.path.format(model=model or "model"), headers)
@@ -130,11 +129,6 @@ async def grade(
         )
     finally:
         servers.close()
-
-
-async def _first_model(servers: Upstreams, upstream: Upstream, server: IdServer) -> Mapping[str, Value]:
-    answered = await servers.send(upstream, "GET", _MODELS, server.headers, b"")
-    return _first((json_object(await read(answered)) or {}).get("data"))
 
 
 def _first(entries: Value) -> Mapping[str, Value]:

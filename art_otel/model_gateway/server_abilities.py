@@ -4,6 +4,7 @@
     samples_from_ids    an empty request to the path of vLLM that takes and gives ids; 403 names what to start it with
     chat_has_ids        one token of a model by Chat Completions, with its id asked for
     streams_ids         one token of a stream with tools, which llama.cpp refuses to give logprobs of
+    is_llama            the model that it lists first, which samples nothing
     stores_responses    what vLLM can do only with a store, about a response that is not there
 
 Invariant: all agents together ask a server each thing once: who wants to know it meanwhile waits for the same answer.
@@ -19,10 +20,11 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from art_otel import attributes as names
+from art_otel.conventions import values
 from art_otel.conventions.exchanges import answer_attributes
 from art_otel.conventions.values import json_object
 from art_otel.errors import UsageError
@@ -59,6 +61,7 @@ _ONE_TOKEN: Final[AnswerFields] = {
     "logprobs": True,
     "return_token_ids": True,
 }
+_MODELS: Final = "/v1/models"
 _TOOL: Final[AnswerFields] = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 COMPLETION_IDS: Final = f"{names.COMPLETION_TOKENS_PREFIX}0"
 _NO_RESPONSE: Final = "resp_none"
@@ -124,6 +127,20 @@ class ServerAbilities:
             return _Said(answer=False, seconds=_MINUTES)
 
         return await self._once(GENERATE, ask)
+
+    async def first_model(self, headers: RawHeaders) -> Mapping[str, Value]:
+        """What it says of the model that it lists first; nothing where it lists none."""
+        answered = await self._servers.send(self.upstream, "GET", _MODELS, headers, b"")
+        listed = values.items((json_object(await read(answered)) or {}).get("data"))
+        return (values.mapping(listed[0]) if listed else None) or {}
+
+    async def is_llama(self, headers: RawHeaders) -> bool:
+        """Whether it is llama.cpp."""
+
+        async def ask() -> _Said:
+            return _Said(answer=(await self.first_model(headers)).get("owned_by") == "llamacpp", seconds=_MINUTES)
+
+        return bool(await self._once("owner", ask))
 
     async def chat_has_ids(self, model: Value, headers: RawHeaders) -> bool | None:
         """Whether the ids of a model's tokens come with Chat Completions."""

@@ -69,7 +69,10 @@ class Translating:
         abilities, asked_with = self._abilities[upstream.url], chat_headers(headers, query)
         try:
             is_lacking = not is_chat and await self._lacks(abilities, exchange, asked_with)
-            is_better = is_trained and (is_chat or await self._has_better_chat(abilities, exchange, asked_with))
+            if is_chat:  # of which only llama.cpp's has to be held; to ask others for a token might cost something
+                is_better = is_trained and self._wants_ids and await abilities.is_llama(asked_with)
+            else:
+                is_better = is_trained and await self._has_better_chat(abilities, exchange, asked_with)
             if not (is_lacking or is_better):
                 return None
             is_held = is_trained and await self._has_ids_if_held(abilities, exchange, asked_with)

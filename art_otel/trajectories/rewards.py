@@ -418,7 +418,8 @@ def _deliver(
                 order = (recorded.time_ns, recorded.order, addressed.origin, recorded.position, target_key)
                 if recorded.facts is not None and resolution.rollout.root is None:
                     detail = f"has facts of rollout {resolution.rollout.rollout_id}, whose own span is missing"
-                    _note_bad(BadReward(name=recorded.name, detail=detail), addressed.origin, context, attribution)
+                    bad = BadReward(name=recorded.name, detail=detail)
+                    attribution.bad.append(_quarantined(bad, addressed.origin))  # what gave them is whole
                 elif recorded.facts is not None:
                     attribution.facts.setdefault(resolution.rollout, []).append((order, recorded.facts))
                 if recorded.value is None and recorded.label is None:
@@ -439,20 +440,22 @@ def _deliver(
 
 
 def _note_bad(bad: BadReward, origin: SpanKey, context: AttributionContext, attribution: Attribution) -> None:
-    trace_id, span_id = origin
-    attribution.bad.append(
-        Quarantined(
-            reason="bad reward",
-            path=f"trace {trace_id} / span {span_id} / reward {bad.name!r}",
-            detail=bad.detail,
-            trace_id=trace_id,
-            span_id=span_id,
-            partial=True,
-        )
-    )
+    attribution.bad.append(_quarantined(bad, origin))
     rollout = context.rollout_of(origin)
     if rollout is not None:
         attribution.bad_in.setdefault(rollout, []).append(origin)
+
+
+def _quarantined(bad: BadReward, origin: SpanKey) -> Quarantined:
+    trace_id, span_id = origin
+    return Quarantined(
+        reason="bad reward",
+        path=f"trace {trace_id} / span {span_id} / reward {bad.name!r}",
+        detail=bad.detail,
+        trace_id=trace_id,
+        span_id=span_id,
+        partial=True,
+    )
 
 
 def resolve_targets(

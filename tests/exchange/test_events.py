@@ -74,6 +74,18 @@ def test_reasoning_that_begins_with_null_is_joined():
     assert joined["content"] == whole["content"]
 
 
+def test_a_first_chunk_that_names_nothing_names_nothing():
+    """Azure's, about its filters."""
+    named = {"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": None}]}
+    sent = [{"id": "", "model": "", "choices": [], "prompt_filter_results": []}, named]
+    passed = b"".join(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in sent)
+    at_once, by_one = (StreamedAnswer(API_DIALECTS["chat"].assembler()) for _ in range(2))
+    at_once.read(passed)
+    by_one.take(passed)
+    assert at_once.response_id == by_one.response_id == "c"
+    assert at_once.body()["model"] == by_one.body()["model"] == "m"
+
+
 @given(st.lists(st.binary()))
 def test_no_stream_is_too_strange(parts):
     for api in API_DIALECTS.values():
@@ -150,6 +162,7 @@ def chunks(draw):
                 {"usage": {"completion_tokens": number}},
                 {"prompt_token_ids": [number]},
                 {"id": "d"},
+                {"id": "", "model": ""},
             ]
         )
     )

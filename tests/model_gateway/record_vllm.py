@@ -42,6 +42,9 @@ def serving(reply_to: Callable[[str, str], Reply]) -> AbstractContextManager[str
             self.head(status, content_type=kind, content_length=len(data) + self.close_connection)
             self.wfile.write(data)
 
+        def do_GET(self) -> None:
+            self.answer(b"{}")
+
     return listening(Answering)
 
 

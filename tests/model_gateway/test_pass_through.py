@@ -127,6 +127,7 @@ class Listener:
     def __init__(self, answer: bytes) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.was_asked = threading.Event()
         self.was_left = threading.Event()
         self._answer = answer
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -136,6 +137,7 @@ class Listener:
         connection, _ = self._socket.accept()
         with connection:
             connection.recv(1 << 16)
+            self.was_asked.set()
             connection.sendall(self._answer)
             while connection.recv(1 << 16):
                 pass
@@ -153,6 +155,20 @@ def test_a_server_is_left_when_its_agent_leaves(tmp_path, begun):
         body = {"model": MODEL, "messages": user("Hi"), "stream": True}
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{running.url}/v1/chat/completions", json=body, timeout=0.3)
+        assert listener.was_left.wait(5)
+    listener.close()
+
+
+def test_a_server_is_left_when_an_agent_leaves_whose_request_came_at_once(tmp_path):
+    """Behind 64 KB uvicorn reads no more, until somebody takes them."""
+    listener = Listener(b"")
+    with gateway(tmp_path, listener.url) as running:
+        body = json.dumps({"model": MODEL, "messages": user("Hi" * 50_000), "stream": True}).encode()
+        lines = (b"POST /v1/chat/completions HTTP/1.1", b"host: localhost", b"content-length: %d" % len(body))
+        head = b"\r\n".join((*lines, b"content-type: application/json", b"", b""))
+        with socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2]))) as agent:
+            agent.sendall(head + body)
+            assert listener.was_asked.wait(5)
         assert listener.was_left.wait(5)
     listener.close()
 

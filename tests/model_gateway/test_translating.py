@@ -230,6 +230,8 @@ def test_a_stream_with_tools_has_ids_where_its_server_gives_them_for_whole_answe
     asks: list[dict] = []
 
     def answer(path: str, body: str) -> Reply:
+        if path == "/v1/models":
+            return (200, "application/json", json.dumps({"data": [{"id": MODEL, "owned_by": "llamacpp"}]}))
         asked = json.loads(body)
         if not path.endswith("/chat/completions") or not asked:
             return (400 if path.endswith("/chat/completions") else 404, "application/json", "{}")

@@ -43,7 +43,7 @@ class JoinedChunks:
     def add(self, chunk: dict[str, Value]) -> None:
         """Join the next chunk."""
         for name in _HEAD:
-            if name not in self.head and chunk.get(name) is not None:
+            if name not in self.head and chunk.get(name) not in (None, ""):  # Azure's first chunk names nothing yet
                 self.head[name] = chunk[name]
         if chunk.get("usage") is not None or "timings" in chunk:
             self._counts.add(chunk)
@@ -56,7 +56,7 @@ class JoinedChunks:
             choice.add(fields)
 
     def add_text(self, chunk: "TextChunk") -> bool:
-        """Join a chunk that says one more piece of text, as `add` would; False while that may tell more."""
+        """Join a chunk that says one more piece of text, as `add` would; False where `add` has to read it."""
         (piece,) = chunk.choices
         choice = self._choices.get(piece.index)
         if choice is None or "id" not in self.head or "model" not in self.head:
@@ -83,9 +83,9 @@ class JoinedChunks:
             if ids is not _NULL and ids != _NULL and _PROMPT_IDS not in self.head:
                 self.head[_PROMPT_IDS] = ids.copy()  # else it holds all of the chunks
             if not self._is_named:
-                named = {"id": chunk.id, "model": chunk.model, **self.head}
+                named = {"id": chunk.id or None, "model": chunk.model or None, **self.head}
                 self.head |= {name: value for name, value in named.items() if value is not None}
-                self._is_named = chunk.id is not None and chunk.model is not None
+                self._is_named = "id" in self.head and "model" in self.head
             if chunk.usage is not None or chunk.timings is not None:
                 places = [{"index": piece.index} for piece in chunk.choices]
                 self._counts.add({"usage": chunk.usage, "timings": chunk.timings, "choices": places})

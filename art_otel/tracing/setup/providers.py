@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import entry_points
+from threading import Thread
 from typing import Any, Final, cast
 
 from opentelemetry.sdk.environment_variables import (
@@ -48,6 +49,7 @@ _UNNAMED: Final = {SERVICE_NAME: "unknown_service"}
 _ACTIVE: Final = "_active_span_processor"
 _ALL: Final = "_span_processors"
 _TRACERS: Final = "_tracers"
+_LAST_BATCH_SECONDS: Final = 5.0
 _BEFORE: Final = "spans that other processors export may be seen before they are scrubbed"
 
 
@@ -157,16 +159,27 @@ def _leave(provider: TracerProvider) -> None:
             owner.id_generator = generator.inner
 
 
+class _BatchesOfChildren(BatchSpanProcessor):
+    """Sends batches, and the last one also where a forked child of multiprocessing ends: no exit handler runs there."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        super().__init__(exporter)
+        at_child_exit(self.send_last, is_last=True)
+
+    def send_last(self) -> None:
+        """Send what is left, but do not hold up the end for a collector that is not there."""
+        sending = Thread(target=self.force_flush, daemon=True)
+        sending.start()
+        sending.join(_LAST_BATCH_SECONDS)
+
+
 def make_provider(settings: Settings, environ: Mapping[str, str]) -> TracerProvider:
     """A provider with the exporters that are asked for."""
     provider = TracerProvider(resource=_resource(environ), span_limits=_span_limits(environ))
     for name in exporter_names(settings.exporters, environ):
         exporter = _make_exporter(name, environ)
         if exporter is not None:
-            sending = BatchSpanProcessor(exporter)
-            provider.add_span_processor(sending)
-            # A forked child of multiprocessing ends without exit handlers, and so without the SDK's own last export.
-            at_child_exit(sending.force_flush, is_last=True)
+            provider.add_span_processor(_BatchesOfChildren(exporter))
     return provider
 
 
