@@ -42,7 +42,7 @@ def serving(reply_to: Callable[[str, str], Reply]) -> AbstractContextManager[str
             self.head(status, content_type=kind, content_length=len(data) + self.close_connection)
             self.wfile.write(data)
 
-        def do_GET(self) -> None:
+        def do_GET(self) -> None:  # noqa: N802 # the name that the standard library calls
             self.answer(b"{}")
 
     return listening(Answering)
