@@ -189,18 +189,11 @@ class _JoinedChoice:
                 ids = ids_in_tokens([entry.token for entry in listed.content])
         text = delta.get("content")
         if len(delta) == 1 and type(text) is str:
-            before = self._message.get("content")
-            if type(before) is _Text:
-                before.pieces.append(text)
-            else:
-                join(self._message, delta)
-            self._has_gap = self._has_gap or (bool(text) and not ids)
+            self.add_text(text, ids or (), logprobs)
         else:
             join(self._message, delta)
             self._has_gap = self._has_gap or (not ids and any(delta.get(name) for name in _SAMPLED))
-        if ids:
-            self._ids += ids
-        if logprobs:
+            self._ids += ids or ()
             self._logprobs += logprobs
         if piece.finish_reason is not None or piece.stop_reason is not None or piece.matched_stop is not None:
             for name, value in zip(_ENDS, astuple(piece), strict=False):
