@@ -7,7 +7,7 @@ never came to its end, everything is kept as far as it had come.
 """
 
 import copy
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -153,6 +153,7 @@ class ResponseTee:
         if self._has_begun:
             return chunks
         self._has_begun = True
+        _give_back(self._response, _READERS)
         return pass_on(chunks)
 
     def _pass_on(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -254,7 +255,7 @@ class ResponseTee:
 
 
 def when_closed(response: Response, act: Callable[[], None]) -> None:
-    """Do something whenever a response has been closed, by whoever reads it or at its end."""
+    """Do something once a response has been closed, by whoever reads it or at its end."""
     close, aclose = response.close, response.aclose
 
     def tell() -> None:
@@ -264,18 +265,34 @@ def when_closed(response: Response, act: Callable[[], None]) -> None:
             _TELLING_CLOSED.note(fault)
 
     def closing() -> None:
+        _give_back(response, (*_CLOSERS, *_READERS))
         try:
             close()
         finally:
             tell()
 
     async def async_closing() -> None:
+        _give_back(response, (*_CLOSERS, *_READERS))
         try:
             await aclose()
         finally:
             tell()
 
     vars(response).update(close=closing, aclose=async_closing)
+
+
+_READERS: Final = ("iter_bytes", "aiter_bytes")
+_CLOSERS: Final = ("close", "aclose")
+
+
+def _give_back(response: Response, methods: Iterable[str]) -> None:
+    """Let a response have its own methods again.
+
+    Ours hold the response, and it holds them: with its connection and all that it read, it would be garbage that only
+    Python's collector finds, some hundred calls later.
+    """
+    for name in methods:
+        vars(response).pop(name, None)
 
 
 _DATA: Final = b"data:"

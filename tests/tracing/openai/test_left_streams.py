@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import weakref
 
 import openai
 import pytest
@@ -260,6 +261,23 @@ def test_no_garbage_is_collected_for_a_stream(app):
             held.close()
     finally:
         gc.callbacks.pop()
+        gc.enable()
+
+
+@pytest.mark.parametrize("use", [list, lambda stream: (read_some(stream), stream.close())], ids=["read", "closed"])
+def test_a_stream_is_gone_with_its_connection_once_nobody_holds_it(app, use):
+    """Else each call leaves a socket and all it has read to Python's collector."""
+    gc.collect()
+    gc.disable()
+    try:
+        with app.client() as client:
+            with app.rollout():
+                stream = client.responses.create(model=MODEL, input="Hi", stream=True)
+                response = weakref.ref(stream.response)
+                use(stream)
+                del stream
+            assert response() is None
+    finally:
         gc.enable()
 
 
