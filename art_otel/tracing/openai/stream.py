@@ -6,10 +6,9 @@ asked for, and the app did not, is kept from the app. A fault of ours ends our r
 never came to its end, everything is kept as far as it had come.
 """
 
-import copy
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -157,14 +156,13 @@ class ResponseTee:
         return pass_on(chunks)
 
     def _pass_on(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        splits, hides_usage, passed = self._splits, self._hides_usage, self._passed
         self._is_awaited = True
         try:
             for chunk in chunks:
-                is_event = self._splits and not self._held and chunk.find(b"\n\n") + 2 == len(chunk)
-                if is_event and not (self._after or (self._hides_usage and NO_CHOICES.search(chunk))):
-                    if len(self._passed) > _AT_ONCE and self._events is not None:
-                        self._read(self._events)
-                    self._passed.append(chunk)
+                is_event = splits and chunk.find(b"\n\n") + 2 == len(chunk) and not (self._held or self._after)
+                if is_event and not (hides_usage and NO_CHOICES.search(chunk)) and len(passed) < _AT_ONCE:
+                    passed.append(chunk)
                     self._is_awaited = False
                     yield chunk  # here and not in a method: this runs for every piece of an answer
                     self._is_awaited = True
@@ -177,14 +175,13 @@ class ResponseTee:
             yield rest
 
     async def _async_pass_on(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        splits, hides_usage, passed = self._splits, self._hides_usage, self._passed
         self._is_awaited = True
         try:
             async for chunk in chunks:
-                is_event = self._splits and not self._held and chunk.find(b"\n\n") + 2 == len(chunk)
-                if is_event and not (self._after or (self._hides_usage and NO_CHOICES.search(chunk))):
-                    if len(self._passed) > _AT_ONCE and self._events is not None:
-                        self._read(self._events)
-                    self._passed.append(chunk)
+                is_event = splits and chunk.find(b"\n\n") + 2 == len(chunk) and not (self._held or self._after)
+                if is_event and not (hides_usage and NO_CHOICES.search(chunk)) and len(passed) < _AT_ONCE:
+                    passed.append(chunk)
                     self._is_awaited = False
                     yield chunk  # here and not in a method: this runs for every piece of an answer
                     self._is_awaited = True
@@ -202,7 +199,7 @@ class ResponseTee:
         self._is_awaited = False
         if self._after:
             self._go_on()
-        if len(self._passed) > _AT_ONCE and self._events is not None:
+        if len(self._passed) >= _AT_ONCE and self._events is not None:
             self._read(self._events)
         may_hide = self._hides_usage and NO_CHOICES.search(self._held + chunk) is not None
         for piece in self._cut(chunk):
@@ -243,11 +240,12 @@ class ResponseTee:
 
     def _read(self, events: StreamedAnswer) -> StreamedAnswer:
         """Give the events with all that was handed on; a fault of ours ends the reading."""
-        passed, self._passed = self._passed, []
+        passed = b"".join(self._passed)
+        self._passed.clear()
         if passed and not self._is_blind:
             self._is_blind = True
             try:
-                events.read(b"".join(passed))
+                events.read(passed)
                 self._is_blind = False
             except Exception as fault:  # noqa: BLE001 # the app reads on
                 _READING.note(fault)
@@ -318,8 +316,8 @@ def ending_when_dropped(init: Method) -> Method:
         init(stream, *args, **kwargs)
         try:
             if _READER in vars(stream):
-                reading = copy.copy(stream)
-                vars(reading)[_READER] = None
+                reading = object.__new__(cast(type[object], stream.__class__))  # a tenth of what `copy.copy` costs
+                vars(reading).update(vars(stream), **{_READER: None})
                 vars(stream)[_READER] = getattr(reading, READ)()
         except Exception as fault:  # noqa: BLE001 # the stream of the app is as it was
             handle_internal_errors.note(fault)
