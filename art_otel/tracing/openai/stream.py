@@ -315,10 +315,11 @@ def ending_when_dropped(init: Method) -> Method:
     def initialize(stream: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 # as openai
         init(stream, *args, **kwargs)
         try:
-            if _READER in vars(stream):
+            own = cast(dict[str, Any], vars(stream))
+            if _READER in own:
                 reading = object.__new__(cast(type[object], stream.__class__))  # a tenth of what `copy.copy` costs
-                vars(reading).update(vars(stream), **{_READER: None})
-                vars(stream)[_READER] = getattr(reading, READ)()
+                vars(reading).update({**own, _READER: None})
+                own[_READER] = getattr(reading, READ)()
         except Exception as fault:  # noqa: BLE001 # the stream of the app is as it was
             handle_internal_errors.note(fault)
 
