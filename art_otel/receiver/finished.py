@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 _LOOK_EVERY: Final = 0.25
 """Seconds between two looks where nothing comes: a grace may end."""
 _FOLLOW_EVERY: Final = 0.05
+_TOGETHER: Final = 64
+_LONG: Final = 1 << 16
+"""Lines that others wrote are looked at so many at once, which costs less than each by itself; a long one ends them."""
 _AT_ONCE: Final = 8
 """Rollouts that are built before consumers hear of them: more would wait for each other."""
 _KEPT_BYTES: Final = 32 << 20
@@ -170,12 +173,18 @@ class FinishedRollouts:
         is_last = False
         while not is_last:
             is_last = self._closing
+            taken: list[tuple[Sequence[Record], SpooledLine]] = []
             try:
                 for text, line in lines.take():
-                    self._look_at([(self._records(text, line), line)])
+                    taken.append((self._records(text, line), line))
+                    if len(taken) == _TOGETHER or line.size > _LONG:
+                        self._look_at(taken)
+                        taken = []
             except OSError as error:
                 logger.warning("art-otel: %s cannot be read: %s", folder, error)
                 time.sleep(_LOOK_EVERY)
+            if taken:
+                self._look_at(taken)
             if not is_last:
                 time.sleep(_FOLLOW_EVERY)
 
