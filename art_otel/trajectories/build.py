@@ -21,7 +21,7 @@ from art_otel.conventions import (
     role_of,
 )
 from art_otel.conventions.exchanges import whole
-from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
+from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, build_tree
 from art_otel.trajectories.accounting import (
     AssembledGroup,
     AssemblyStats,
@@ -107,7 +107,9 @@ def build_trajectories(
 
     trajectories: list[Trajectory] = []
     for rollout in assignment.rollouts:
-        root = _with_facts(rollout.root, attribution.facts_of(rollout))
+        root = rollout.root
+        if root is not None and (facts := attribution.facts_of(rollout)):  # as if they had been recorded there
+            root = msgspec.structs.replace(root, attributes={**root.attributes, **facts})
         # The calls in causal order, with what is not whole in them, and the two trees of their prompts and answers.
         lineage = build_lineage(_with_version(recorded[rollout].calls, version_of_rollout(root)))
         incomplete_reasons = find_incomplete(
@@ -224,10 +226,3 @@ def _with_version(calls: Sequence[InferenceCall], version: str | None) -> Sequen
         return calls
     replace = msgspec.structs.replace
     return [call if call.policy_version is not None else replace(call, policy_version=version) for call in calls]
-
-
-def _with_facts(root: Span | None, facts: Mapping[str, Value]) -> Span | None:
-    """The rollout's own span with what was given to the rollout afterwards, as if it had been recorded there."""
-    if root is None or not facts:
-        return root
-    return msgspec.structs.replace(root, attributes={**root.attributes, **facts})
