@@ -200,10 +200,10 @@ class _Handler(Handler):
         if "overflow" in directed:
             self._refuse(body, int(directed["overflow"]), OVERFLOW)
             return
-        time.sleep(float(directed.get("delay", 0)))
         response_id = self.server.record.next_id()
         whole, chunks = (sglang.chat, sglang.chat_chunks) if is_sglang else route
         self._note(body, 200, (sglang.truth if is_sglang else whole)(body, response_id))
+        time.sleep(float(directed.get("delay", 0)))
         asked = sglang.asked(body, self.headers) if is_sglang else body
         if body.get("stream"):
             events = chunks(asked, response_id)
