@@ -30,6 +30,7 @@ from art_otel.conventions import (
     integer,
     is_completion_event,
     is_reason_assumed,
+    is_refusal,
     parse_call,
     retried_tool_call,
     span_env_state,
@@ -204,7 +205,9 @@ def continue_responses(calls: Sequence[InferenceCall], limit: int) -> Sequence[I
             gaps = dict.fromkeys(call.gaps)
             if earlier is None or prompt is None or len(prompt) > limit:
                 prompt = None
-                gaps[Gap(kind="history on the server", field="prompt", evidence=call.previous_response_id)] = None
+                was_refused = call.failed and call.choices is None and is_refusal(call.error_type, call.error)
+                if not was_refused:  # else the server put no prompt together, as where it keeps no responses
+                    gaps[Gap(kind="history on the server", field="prompt", evidence=call.previous_response_id)] = None
             else:
                 limit -= len(prompt)
                 for gap in earlier.gaps:  # what is not whole there is not whole here

@@ -195,6 +195,18 @@ def test_the_gaps_of_an_earlier_response_are_those_of_what_continues_it(tmp_path
     assert [turn.text_untrained for turn in trajectory.turns] == ["content uncertain"] * 2
 
 
+@pytest.mark.parametrize(("status", "reasons"), [("404", {}), ("500", {"unknown history": 1})])
+def test_a_server_without_the_earlier_response_put_no_prompt_together(tmp_path, status, reasons):
+    """As vLLM without a store answers, and the agent sends all again."""
+    asked = {"input": [{"role": "user", "content": "more"}], "previous_response_id": "resp_9"}
+    values = {"input.value": json.dumps({"model": "m", **asked}), "input.mime_type": "application/json"}
+    told = {"openinference.span.kind": "LLM", **values, "error.type": status}
+    refused = make_span(2, 1, attributes=told, status={"code": 2, "message": f"Error code: {status}"})
+    trajectory = built(tmp_path, refused, response(2, {"input": "q, a, more"}, "b"))
+    assert trajectory.incomplete_reasons == reasons
+    assert [turn.text_untrained for turn in trajectory.turns] == [None]
+
+
 # Answers that no recorded call gave.
 
 
