@@ -202,17 +202,22 @@ class Exchange:
         """The body of an answer that is an error."""
         return b"".join(self._parts)
 
+    @property
+    def _whole(self) -> bytes:
+        """The bytes of an answer that does not stream, without the byte order mark that .NET's servers may send."""
+        return b"".join(self._parts).removeprefix(BOM_UTF8)
+
     @cached_property
     def answer(self) -> dict[str, Value] | None:
         """The body of the answer once it is there, joined where it streamed; None where there is none."""
         if self._status >= FIRST_REFUSAL or self.is_cut:
             return None
-        return json_object(b"".join(self._parts)) if self.streamed is None else self.streamed.body()
+        return json_object(self._whole) if self.streamed is None else self.streamed.body()
 
     def answer_body(self) -> bytes | None:
         """The answer in the bytes in which it came, or those of its joined events; None where it is no JSON object."""
         if self.streamed is None and self._answer_head is not None:
-            return b"".join(self._parts)
+            return self._whole
         return None if self.answer is None else msgspec.json.encode(self.answer)
 
     @cached_property
@@ -220,7 +225,7 @@ class Exchange:
         """What a whole answer says of itself, without its content; None where it has to be read whole for that."""
         if self._status >= FIRST_REFUSAL or self.dialect == "gemini":
             return None
-        return answer_head(b"".join(self._parts))
+        return answer_head(self._whole)
 
     @property
     def response_id(self) -> str | None:
@@ -236,7 +241,7 @@ class Exchange:
         if self.failure is not None:
             return self.failure
         if self._status >= FIRST_REFUSAL:
-            return CallFailure(str(self._status), failure_message(json_object(b"".join(self._parts)) or {}))
+            return CallFailure(str(self._status), failure_message(json_object(self._whole) or {}))
         if self.dialect == "gemini" and (refused := gemini.refusal_of(self.answer or {})) is not None:
             return CallFailure(*refused)
         if self.streamed is not None:

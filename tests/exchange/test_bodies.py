@@ -121,8 +121,8 @@ LENIENT = {
 
 @pytest.mark.parametrize(
     "answer",
-    [b"\n \n" + json.dumps(ANSWER).encode(), json.dumps(LENIENT).encode()],
-    ids=["blanks before it", "a number that is none in JSON"],
+    [b"\n \n" + json.dumps(ANSWER).encode(), json.dumps(LENIENT).encode(), BOM_UTF8 + json.dumps(ANSWER).encode()],
+    ids=["blanks before it", "a number that is none in JSON", "a byte order mark"],
 )
 def test_an_answer_that_clients_read_is_recorded_with_its_id(answer):
     span = recorded(json.dumps(CHAT).encode(), answer)
