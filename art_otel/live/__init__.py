@@ -1,11 +1,11 @@
-"""Live: rollouts on their way, from the lines that their spans leave in a spool.
+"""Live: rollouts that still run, and their trajectories from the lines that their spans left in a spool.
 
-Memory holds where lines stand, the spool holds the lines. There are two ways in, and one way out:
+The spool holds the lines; memory holds only where each line stands. There are two ways in, and one way out:
 
-    RolloutBuffer     what this process records: it sees spans start, so it counts them. Gathering asks it.
-    ArrivingRollouts  what others record: their spans come in any order, late, or twice. NewTrajectories, which reads a
-                      spool that other processes write to, asks it.
-    assemble          lines -> trajectories, by the reader of dumps: live and dump give the same
+    RolloutBuffer     rollouts of this process. It sees spans start and end, so it counts them. Gathering reads it.
+    ArrivingRollouts  rollouts of other processes. Their spans come in any order, late, or twice. NewTrajectories (a
+                      spool's folder) and the receiver read it.
+    assemble          lines -> trajectories, by the reader of dumps, so live and dump give the same
 
 `endings` says when a rollout has ended, for all of them.
 """

@@ -1,11 +1,13 @@
-"""ArrivingRollouts: rollouts whose spans come from elsewhere, until each has ended.
+"""ArrivingRollouts: rollouts whose spans come from other processes, until each rollout has ended.
 
-Invariant: the spans that came decide what is given in the end, not their order, and repeated ones change nothing. A
-trajectory is given once its rollout has ended (`endings` says when), and again, as the next revision, when more of it
-came. What it depends on is assembled with it: the rollouts around it, and all of a trace in which spans do not say
-where they belong.
+    add(lines) ─► ArrivingSpans, one for each rollout or trace ─► due ─► together ─► (the caller builds) ─► give
 
-Memory holds where the lines of spans stand, and each record as a number until it was given.
+Invariant: the set of spans decides which trajectories come out; their order and repeated ones do not. A trajectory is
+delivered once its rollout has ended (`endings` says when). If more spans come later, it is delivered again as the next
+revision. A rollout is built together with the rollouts around it, and with the whole trace where a span of the trace
+does not say to which rollout it belongs.
+
+Memory holds the places of the spans' lines in the spool, not the spans; and until delivery a 64-bit digest of each.
 """
 
 from array import array
@@ -38,11 +40,14 @@ _FORGET_EVERY: Final = 60.0
 _DIGEST_BITS: Final = 64
 
 BelongsTo: TypeAlias = tuple[Literal["rollout", "trace"], str]
-"""The id of a rollout, or of a trace."""
+"""The id of a rollout, or, for spans that name no rollout, the id of their trace: `("rollout", "r1")`."""
 
 
 class GivenSpans(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of spans that were given, as an archive keeps it. The fields are those of ArrivingSpans."""
+    """The state of delivered spans, as an archive keeps it. The fields are those of `ArrivingSpans`.
+
+    `numbers` are the span numbers of `SpanIndex` as bytes of signed 64-bit integers.
+    """
 
     to: BelongsTo
     is_vague: bool
@@ -55,21 +60,21 @@ class GivenSpans(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Built(Protocol):
-    """A trajectory, or what stands for one that another process built."""
+    """A trajectory, or the encoded form of one that another process built."""
 
     @property
     def rollout_id(self) -> str:
-        """As a trajectory's."""
+        """The trajectory's `rollout_id`."""
         ...
 
     @property
     def trace_id(self) -> str:
-        """As a trajectory's."""
+        """The trajectory's `trace_id`."""
         ...
 
     @property
     def order(self) -> tuple[str, int, str]:
-        """As a trajectory's."""
+        """The trajectory's `order`: rollout id, attempt, trace id."""
         ...
 
 
@@ -77,19 +82,23 @@ Built_co = TypeVar("Built_co", bound=Built, covariant=True)
 
 
 class Archive(Protocol):
-    """Where spans that were given are kept, when memory is not the place."""
+    """A store on disk for the state of delivered spans, so that late spans find their rollout after any time."""
 
     def find(self, to: BelongsTo) -> GivenSpans | None:
-        """Return the spans of a rollout or trace; None where it has none."""
+        """Return the state of a rollout or trace; None where the archive has none."""
         ...
 
     def find_of_trace(self, trace_id: str) -> Iterable[GivenSpans]:
-        """Return all spans that have spans of a trace among them."""
+        """Return the states of all rollouts that have a span in this trace, and of the trace itself."""
         ...
 
 
 class Together(NamedTuple):
-    """Rollouts that are built together, of which some are due, from the lines of all. `digests` are of their spans."""
+    """Rollouts that are built in one go from `lines`, because they share traces; `due` are those to deliver.
+
+    `digests` has the digest of each rollout's spans at this moment: a rollout whose digest is another one after the
+    building got more spans meanwhile and is due again.
+    """
 
     due: AbstractSet[BelongsTo]
     digests: Mapping[BelongsTo, int]
@@ -99,7 +108,7 @@ class Together(NamedTuple):
 class EndedRollout(NamedTuple, Generic[Built_co]):
     """The trajectory of a rollout that has ended.
 
-    It can be built again from `lines`. `digest` is that of the spans that decide it.
+    The trajectory can be built again from `lines`. `digest` identifies the set of spans that it was built from.
     """
 
     trajectory: Built_co
@@ -111,9 +120,16 @@ class EndedRollout(NamedTuple, Generic[Built_co]):
 class ArrivingRollouts:
     """Gathers arriving spans and says which rollouts have ended. Times are seconds of a clock that the caller reads.
 
-    A rollout that has not ended counts as ended when nothing came for `grace`. Where the spans of one stand is known
-    until nothing came for `max_age`; what comes later stands for itself, unless there is an `archive`: whoever writes
-    what `given` says there is told of late spans for ever.
+    - `grace`: a rollout without an end counts as ended when no span of it came for so long.
+    - `max_age`: a delivered rollout is forgotten when no span of it came for so long. A span that comes later becomes a
+      trajectory of its own.
+    - `archive`: where the caller keeps what `given` returns. Then a late span finds its rollout after any time.
+
+    One round of delivery:
+
+        rollouts.add(lines, now)
+        for together in rollouts.together(rollouts.due(now), now):
+            ended = rollouts.give(together, assemble(together.lines))
     """
 
     def __init__(
@@ -129,16 +145,16 @@ class ArrivingRollouts:
         self._archive = archive
         self._rollout_attributes = tuple(rollout_attributes)
         self._spans: dict[BelongsTo, ArrivingSpans] = {}
-        """Those of one trace are all here, or all in the archive."""
+        """All rollouts of one trace are here, or all of them are in the archive."""
         self._new: OrderedDict[BelongsTo, None] = OrderedDict()
-        """Rollouts of which spans came that were not given yet, the longest quiet first."""
+        """Rollouts with spans that were not delivered yet; the rollout that was quiet longest stands first."""
         self._ended: dict[BelongsTo, None] = {}
         """The rollouts of `_new` that have ended, the first to end first."""
         self._forgot_at = 0.0
         self._of_trace: dict[str, set[BelongsTo]] = {}
 
     def add(self, lines: Iterable[tuple[Sequence[Record], SpooledLine]], now: float) -> None:
-        """Add the records of spooled lines, those of a rollout together: whether it has ended is asked once."""
+        """Add the records of spooled lines. After all of them, each changed rollout is asked once if it has ended."""
         changed: dict[BelongsTo, ArrivingSpans] = {}
         for record, line in ((record, line) for records, line in lines for record in records):
             for to in belongs_to(record, self._rollout_attributes):
@@ -160,7 +176,7 @@ class ArrivingRollouts:
             self._note_traces(to, spans)
 
     def keep_open(self, rollout_id: str, now: float) -> None:
-        """Begin the grace of a rollout anew: somebody knows that it runs, although nothing of it comes."""
+        """Begin the grace of a rollout anew: a caller knows that it runs, although no span of it comes."""
         to: BelongsTo = ("rollout", rollout_id)
         if to in self._new:
             self._spans[to].changed = now
@@ -168,26 +184,32 @@ class ArrivingRollouts:
 
     @property
     def has_ended(self) -> bool:
-        """Whether any has ended that was not given, without a grace."""
+        """Whether a rollout waits for delivery that has ended by its spans, without regard to the grace."""
         return bool(self._ended)
 
     @property
     def open(self) -> int:
-        """How many rollouts, or traces, have more than was given."""
+        """How many rollouts, or traces, have spans that were not delivered."""
         return len(self._new)
 
     @property
     def open_lines(self) -> Iterator[SpooledLine]:
-        """The lines of those."""
+        """All lines of the rollouts that `open` counts, also those that were delivered before."""
         return chain.from_iterable(self._spans[to].lines for to in self._new)
 
     def due(self, now: float, at_most: int | None = None) -> frozenset[BelongsTo]:
-        """What has ended by now, or was quiet for the grace, and was not given as it is; the oldest `at_most` of it."""
+        """The rollouts to deliver now: they have ended or were quiet for the grace, and have undelivered spans.
+
+        At most the first `at_most` are returned: the ended ones first, then the longest quiet.
+        """
         due = chain(self._ended, takewhile(lambda to: is_quiet(self._spans[to].changed, now, self._grace), self._new))
         return frozenset(islice(due, at_most))
 
     def together(self, due: AbstractSet[BelongsTo], now: float) -> list[Together]:
-        """What is due, with what is built with it. What comes later is no part of it."""
+        """Group the due rollouts with everything that must be built with them, as they stand now.
+
+        Spans that come between this and `give` make their rollout due again.
+        """
         if now - self._forgot_at > min(_FORGET_EVERY, self._max_age):
             self._forgot_at = now
             self._forget(now - self._max_age)
@@ -203,7 +225,11 @@ class ArrivingRollouts:
         ]
 
     def give(self, together: Together, built: Iterable[Built_co]) -> list[EndedRollout[Built_co]]:
-        """Return the rollouts that were built, which are due again only when more of them came."""
+        """Return the deliveries of what was built from `together`, each with its revision.
+
+        A rollout that got no span meanwhile is no longer due. A neighbor that was not due is delivered too, if the new
+        spans of a shared trace changed a trajectory of it that was delivered before.
+        """
         ended = list(self._ended_of(together, built))
         for to in together.due:
             self._spans[to].note_given()
@@ -218,11 +244,11 @@ class ArrivingRollouts:
         return ended
 
     def given(self, together: Together) -> list[GivenSpans]:
-        """Return what an archive keeps of rollouts that were given and are not due again."""
+        """Return the state to keep in the archive, for those rollouts of `together` that are fully delivered."""
         return [self._spans[to].as_given() for to in together.digests if to not in self._new]
 
     def lone_rewards(self, together: Together) -> dict[BelongsTo, int]:
-        """Return how many rewards there are by what they name, where nothing else came of it."""
+        """Return the rollouts and traces of which only rewards came, with the number of these rewards."""
         return {to: count for to in together.digests if (count := self._spans[to].lone_rewards)}
 
     def _note_traces(self, to: BelongsTo, spans: "ArrivingSpans") -> None:
@@ -230,7 +256,10 @@ class ArrivingRollouts:
             self._of_trace.setdefault(trace_id, set()).add(to)
 
     def _recall(self, archive: Archive, to: BelongsTo, record: Record, now: float) -> None:
-        """Take back from the archive what a record belongs to, and all that shares a trace with it."""
+        """Load from the archive the rollout of a record, and all rollouts that share a trace with it, directly or not.
+
+        For example rollouts A and B share trace 1, B and C share trace 2: a late span of A loads all three.
+        """
         recalled: list[GivenSpans] = []
         if to not in self._spans and (given := archive.find(to)) is not None:
             recalled.append(given)
@@ -249,7 +278,7 @@ class ArrivingRollouts:
             traces = set[str]()
 
     def _clusters(self, due: Iterable[BelongsTo]) -> list[set[BelongsTo]]:
-        """Group what is due with everything that is assembled with it; no rollout is in two groups."""
+        """Group the due rollouts with all that they need; groups that overlap become one."""
         cluster_of: dict[BelongsTo, set[BelongsTo]] = {}
         for start in due:
             cluster = self._closure(start)
@@ -289,16 +318,20 @@ class ArrivingRollouts:
         for trajectory in trajectories:
             to: BelongsTo = ("rollout", trajectory.rollout_id)
             to = to if to in self._spans else ("trace", trajectory.trace_id)
-            if to not in together.digests:  # it shares a line with one of these
+            if to not in together.digests:  # a line may hold spans of a rollout that is not built now
                 continue
             spans = self._spans[to]
             revisions = spans.revisions
             earlier = revisions.get(trajectory.order)
-            if earlier is None and spans.is_vague and to[0] == "rollout":  # its first trace may be another one now
+            # A rollout that joins several traces is named after its first one, and a late span may have come from an
+            # earlier trace: this is a new revision of the same rollout, not a second rollout.
+            if earlier is None and spans.is_vague and to[0] == "rollout":
                 earlier = max(revisions.values(), default=None)
             is_news = (earlier is not None or to not in self._new) and not vague.isdisjoint(spans.traces)
             is_due = to in together.due
-            if is_due and earlier is not None:  # what came may be of another attempt under its id alone
+            # Two attempts may share a rollout id, each with its own trace. Spans of one attempt are no news of the
+            # other, which is not delivered again.
+            if is_due and earlier is not None:
                 others = {
                     other.trace_id
                     for other in trajectories
@@ -310,12 +343,13 @@ class ArrivingRollouts:
                 yield EndedRollout(trajectory, revision, together.lines, self._digest(to, together))
 
     def _digest(self, to: BelongsTo, together: Together) -> int:
-        """The digest of a rollout's spans, and of those in its traces that do not say where they belong."""
+        """The digest of a rollout's spans, and of the spans in its traces that do not say where they belong."""
         neighbors = (other for trace_id in self._spans[to].traces for other in self._of_trace[trace_id])
         deciding = {to, *(other for other in neighbors if self._spans[other].is_vague)}
         return sum(together.digests.get(other, 0) for other in deciding) % (1 << _DIGEST_BITS)
 
     def _forget(self, before: float) -> None:
+        """Forget delivered rollouts that were quiet since `before`, but only all rollouts of a trace at once."""
         old = {to for to, spans in self._spans.items() if spans.changed < before and to not in self._new}
         while kept := {
             to for to in old if not all(self._of_trace[trace_id] <= old for trace_id in self._spans[to].traces)
@@ -327,12 +361,16 @@ class ArrivingRollouts:
 
 
 class ArrivingSpans:
-    """`is_vague` says that others of their traces may be of the same rollout; `changed` is when the last one came.
+    """The spans that came of one rollout, or of one trace whose spans name no rollout.
 
-    `revisions` are those of the trajectories that were given, by their `order`. `traces` are the ids of their traces.
-    `new_traces` are those of which something came that no trajectory of them was given with.
-    `enclosing` are the numbers of the spans that their roots are nested in. `digest` is of their contents, the same in
-    every process. `lone_rewards` is how many rewards name this rollout or trace, as long as nothing else is of it.
+    - `traces`: the ids of the traces that the spans are in. `lines`: where the spans' lines stand.
+    - `is_vague`: other spans of these traces may belong to the same rollout although they do not say so.
+    - `changed`: the time at which the last new record came.
+    - `revisions`: the last delivered revision of each trajectory, by its `order`.
+    - `new_traces`: the traces with spans that no delivery has had yet.
+    - `enclosing`: the numbers of the spans in which the rollout's own spans are nested.
+    - `digest`: a hash of the set of records, the same in every process and for every order of arrival.
+    - `lone_rewards`: how many rewards name this rollout or trace; None as soon as any other span of it came.
     """
 
     __slots__ = (
@@ -367,15 +405,15 @@ class ArrivingSpans:
         self.lone_rewards: int | None = 0
         self._index: SpanIndex | None = SpanIndex()
         self._numbers = array("q")
-        """Those of an index that was forgotten."""
+        """The span numbers of the index, kept when `forget_index` drops the rest of it."""
         self._given: dict[str | None, int] = {}
-        """The digest of the records of each trace that were given."""
+        """The digest of the delivered records, by trace."""
         self._building: dict[str | None, int] = {}
-        """The same of what is built now."""
+        """The digest of the records that are being built now, by trace."""
 
     @classmethod
     def of_given(cls, given: GivenSpans, rollout_attributes: Sequence[str] = ()) -> "ArrivingSpans":
-        """Go on with what an archive kept."""
+        """Restore the spans from the state that an archive kept."""
         spans = cls(given.to, rollout_attributes)
         spans.is_vague, spans.digest, spans.lone_rewards = given.is_vague, given.digest, None
         spans.lines, spans.traces, spans.enclosing = list(given.lines), set(given.traces), set(given.enclosing)
@@ -384,7 +422,7 @@ class ArrivingSpans:
         return spans
 
     def as_given(self) -> GivenSpans:
-        """Give what an archive keeps."""
+        """Return the state for an archive."""
         return GivenSpans(
             to=self._to,
             is_vague=self.is_vague,
@@ -398,7 +436,7 @@ class ArrivingSpans:
 
     def add(self, record: Record, line: "SpooledLine", now: float) -> bool:
         """Add a record of a line; return whether it is new."""
-        if self._index is None and line in self.lines:  # a spool that is read again
+        if self._index is None and line in self.lines:  # after a restart a spool is read again: no need for the index
             return False
         if isinstance(record, Span) and self._is_known(record):
             return False
@@ -419,33 +457,34 @@ class ArrivingSpans:
 
     @property
     def has_ended(self) -> bool:
-        """As SpanIndex."""
+        """Whether the spans that came say that the rollout has ended and is complete."""
         return self._indexed().has_ended
 
     def has(self, number: int) -> bool:
-        """As SpanIndex."""
+        """Whether the span with this number came (`span_number`)."""
         return number in self._numbers if self._index is None else self._index.has(number)
 
     def note_building(self) -> None:
-        """What is here now is built; what comes from now on is no part of that."""
+        """Remember which records are here as a building begins; later ones are no part of its trajectory."""
         self._building = dict(self._indexed().by_trace)
 
     def note_given(self) -> None:
-        """What was built was given."""
+        """Note that the records of the last `note_building` were delivered."""
         self._given = self._building
 
     @property
     def changed_traces(self) -> set[str | None]:
-        """The traces of which something is built that was not given."""
+        """The traces in which the records being built differ from those delivered before."""
         return {trace_id for trace_id, digest in self._building.items() if self._given.get(trace_id) != digest}
 
     def forget_index(self) -> None:
-        """Hold less: mostly nothing more comes of what was given, and if so, its lines are read once more."""
+        """Free the index after delivery. Late spans are rare; for them the index is made again from the lines."""
         if self._index is not None:
             self._numbers = array("q", self._index.numbers)
             self._index = None
 
     def _indexed(self) -> "SpanIndex":
+        """The index; made again from the spool where it was freed."""
         if self._index is None:
             self._index = SpanIndex()
             for record in read_records(self.lines):
@@ -455,7 +494,13 @@ class ArrivingSpans:
         return self._index
 
     def _is_known(self, span: Span) -> bool:
-        """Whether a gateway that knows of no end says what it said before somebody told another one of an end."""
+        """Whether a gateway repeats its count of a rollout that another gateway was told is over.
+
+        Several gateways may serve one rollout, and only one of them is told of the end. The others go on to write their
+        editions, which hold nothing new as long as their counts are the same:
+
+            gateway A: 2 calls, over       gateway B: 1 call, waits       gateway B again: 1 call, waits  ◄ True
+        """
         if not is_marked_root(span) or says_the_end(span):
             return False
         says = edition_numbers(span)
@@ -475,7 +520,7 @@ class ArrivingSpans:
 
 
 class SpanIndex(SpanTally):
-    """Says of the records that were added whether they are all of the rollout."""
+    """A `SpanTally` that also knows each record by its content, so that repeated ones are found."""
 
     __slots__ = ("_records", "by_trace")
 
@@ -483,10 +528,10 @@ class SpanIndex(SpanTally):
         super().__init__()
         self._records: set[int] = set()
         self.by_trace: dict[str | None, int] = {}
-        """The digest of the records of each trace."""
+        """The digest of the records, by trace: exclusive or, because this does not depend on their order."""
 
     def add(self, record: Record) -> int | None:
-        """Take a record, and give the number of its content; None for one that is here."""
+        """Add a record; return a 64-bit hash of its content, or None if an equal record is here already."""
         content = int.from_bytes(blake2b(msgspec.msgpack.encode(record), digest_size=8).digest())
         if content in self._records:
             return None
@@ -498,10 +543,13 @@ class SpanIndex(SpanTally):
 
 
 def belongs_to(record: Record, rollout_attributes: Sequence[str] = ()) -> Iterator[BelongsTo]:
-    """Where a record says that it belongs: by a rollout id, and by an attribute that joins traces.
+    """The rollouts and traces that a record belongs to, for example:
 
-    A span that gives rewards by its links belongs to the traces of what it judges, too; a log record that gives one to
-    a rollout that it names, to that rollout.
+        span with art.rollout.id "r1"                        rollout r1
+        span with session.id "s1", joined by that attribute  rollout s1
+        span with neither                                    its trace
+        reward span with links, without a rollout id         its trace, and the traces of the linked spans
+        log record with a reward for rollout "r1"            rollout r1, and its trace
     """
     named = record.attributes.get(attributes.ROLLOUT_ID) if isinstance(record, (Span, LogRecord)) else None
     is_named = named is not None and named != "" and (isinstance(record, Span) or _gives_reward(record))

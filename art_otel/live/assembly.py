@@ -1,7 +1,7 @@
 """Assembly: the trajectories of rollouts from their lines.
 
-Invariant: the lines are those that the spool holds, read by the reader of dumps, so live and dump give the same. A line
-that cannot be read again costs itself and is logged; the trajectory then says what is missing.
+Invariant: the spool's lines are read by the reader of dumps, so live and dump give equal trajectories. A line that can
+no longer be read (its file was deleted) is logged and loses only its own spans; the trajectory says what is missing.
 """
 
 import logging
@@ -20,13 +20,13 @@ logger = logging.getLogger(__name__)
 NAME: Final = "live"
 
 Line: TypeAlias = SpooledLine | bytes
-"""Where a line stands; the line itself where the disk refused it."""
+"""The place of a line in the spool, or the line itself where the disk refused it."""
 
 
 def assemble(
     lines: Iterable[Line], rollout_spans: Sequence[str] = (), rollout_attributes: Sequence[str] = ()
 ) -> "tuple[Trajectory, ...]":
-    """Build the trajectories of the lines, with the rules of `build_trajectories` for what is a rollout."""
+    """Build the trajectories of all lines; `rollout_spans` and `rollout_attributes` are as in `build_trajectories`."""
     from art_otel.trajectories import build_trajectories  # noqa: PLC0415 # only who asks loads the trajectories
 
     group = _group(read_records(lines))
@@ -34,12 +34,12 @@ def assemble(
 
 
 def by_rollout_id(trajectories: "Sequence[Trajectory]") -> "dict[str, Trajectory]":
-    """The trajectories by their rollout ids, of several runs of one id the first."""
+    """The trajectories by rollout id; where several attempts have one id, the first of them."""
     return {trajectory.rollout_id: trajectory for trajectory in reversed(trajectories)}
 
 
 def read_records(lines: Iterable[Line]) -> "list[Record]":
-    """The records of the lines."""
+    """The spans, log records and quarantined records of the lines."""
     from art_otel.sources import FileStats, Limits, Reading, read_lines_of  # noqa: PLC0415 # as above
 
     reading = Reading(path=NAME, limits=Limits(), stats=FileStats())

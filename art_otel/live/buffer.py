@@ -1,9 +1,12 @@
-"""RolloutBuffer: the rollouts that this process records, until their trajectories are asked for.
+"""RolloutBuffer: the rollouts that this process records, until the app asks for their trajectories.
 
-Invariant: memory holds where lines stand, the spool holds the lines. While somebody waits for a rollout it is not let
-go and no line of it is lost: the disk has each, or, where it refused one, memory. The rest is bounded in number and
-age, and what is let go is counted and logged. The spans of a rollout whose root runs here are counted to its end all
-the same: its own span says how many there are.
+    a rollout:   started ─► running ─► ended ─ grace ─► dropped        keep(): never dropped before release()
+                               └─ too many, too old ─► evicted: its spans are only counted
+
+Invariant: the spool holds the lines; memory holds where each line stands. Between `keep` and `release` no line of a
+rollout is lost: what the disk refused stays in memory. All other rollouts are bounded in number and age, and each
+eviction is counted and logged. Spans of an evicted rollout are counted on, since its own span has to say at its end how
+many there are.
 """
 
 import logging
@@ -27,13 +30,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MAX_COUNTED: Final = 100_000
-"""Rollouts beyond which none is counted on: the processor remembers no more running spans, so no root of more ends."""
+"""So many rollouts are counted at most. The registry knows no more running spans, so no own span of more would end."""
 
 
 class RolloutBuffer:
-    """Rollouts by id. `grace` is how many seconds one that has ended stays, for late spans and late readers.
+    """The rollouts of this process, by id. Any thread may use it.
 
-    Beyond `max_open` rollouts and `max_age` seconds the oldest goes that nobody waits for.
+    - `grace`: seconds that an ended rollout stays, for late spans and late readers.
+    - `max_open`, `max_age` (seconds): beyond these the oldest rollout goes, but for those that `keep` holds.
+
+    `evicted` counts the rollouts that were let go before their end; `calls_outside` the calls that no rollout was
+    around.
     """
 
     def __init__(self, *, max_open: int = MAX_OPEN, max_age: float = MAX_AGE, grace: float = 2.0) -> None:
@@ -43,7 +50,8 @@ class RolloutBuffer:
         self._max_open = max_open
         self._max_age = max_age
         self._rollouts: dict[str, OpenRollout] = {}
-        # A rollout is in one of these, the oldest first; in none while somebody waits for it, or it is only counted.
+        # Queues of what may be let go, the oldest first. A rollout is in one of them, or, while `keep` holds it or it
+        # is only counted, in none.
         self._ended: dict[str, None] = {}
         self._running: dict[str, None] = {}
         self._of_parent: frozenset[str] = frozenset()
@@ -51,14 +59,18 @@ class RolloutBuffer:
         self._start_threads_anew()
 
     def on_look(self, show_running: Callable[[str], None]) -> None:
-        """Call a method, whose object is not kept alive, before a rollout is read of which spans run.
+        """Call a method with the rollout's id before a rollout is read in which spans run.
 
-        It gives the lines of their starts, which are written only for those who look.
+        The method adds the lines of their starts, which are written only when someone reads. Its object is not kept
+        alive.
         """
         self._show_running = WeakMethod(show_running)
 
     def started(self, rollout_id: str, *, is_root: bool, parent: str | None = None) -> "OpenRollout":
-        """A span of the rollout started. `parent` is the rollout that a rollout's own span is nested in."""
+        """Count a span that started, and return its rollout, which the first span opens.
+
+        `is_root` says that it is the rollout's own span; `parent` is then the id of the rollout around it.
+        """
         with self._changing:
             rollout = self._rollouts.get(rollout_id)
             if rollout is None:
@@ -74,14 +86,14 @@ class RolloutBuffer:
             return rollout
 
     def add(self, rollout_id: str, line: Line) -> None:
-        """Hold a line that ends nothing: of a start, of a span around the rollout, of a reward given later."""
+        """Hold a line that counts as no end of a span: a start, a span around the rollout, a reward given later."""
         with self._changing:
             rollout = self._rollouts.get(rollout_id)
             if rollout is not None:
                 rollout.hold(line)
 
     def missed(self, rollout_id: str | None) -> None:
-        """A span started that could not be recorded, of any rollout if nobody knows which: count it as missing."""
+        """Count a span that could not be recorded as missing; in all rollouts, if its own is not known."""
         with self._changing:
             for each in list(self._rollouts) if rollout_id is None else [rollout_id]:
                 rollout = self._rollouts.get(each) or self._open(each, None)
@@ -89,7 +101,7 @@ class RolloutBuffer:
                 self._place(each, rollout)
 
     def ended(self, rollout_id: str, line: Line, *, is_root: bool) -> None:
-        """A span of the rollout ended. One that has ended is opened again by a late span."""
+        """Count a span that ended, and hold its line. When all spans have ended, the grace of the rollout begins."""
         with self._changing:
             rollout = self._rollouts.get(rollout_id)
             if rollout is None:
@@ -104,7 +116,7 @@ class RolloutBuffer:
             self._let_go()
 
     def count_only(self, rollout_id: str) -> None:
-        """Hold no line of a rollout that nobody here will ask for, and that may never end."""
+        """Only count the spans of a rollout that the app will not ask for here and that may never end."""
         with self._changing:
             rollout = self._rollouts.get(rollout_id)
             if rollout is not None:
@@ -112,23 +124,23 @@ class RolloutBuffer:
                 self._place(rollout_id, rollout)
 
     def note_call(self, rollout_id: str) -> None:
-        """A span of the rollout is an LLM call."""
+        """Note that a span of the rollout is an LLM call."""
         rollout = self._rollouts.get(rollout_id)
         if rollout is not None:
             rollout.has_llm_calls = True
 
     def is_made_up(self, rollout_id: str) -> bool:
-        """Whether a span of the app was made the rollout's own here, and nobody began it by name."""
+        """Whether art-otel made a span of the app the rollout's own span; the app did not begin this rollout itself."""
         rollout = self._rollouts.get(rollout_id)
         return rollout is not None and rollout.is_here and not rollout.is_counted
 
     def has_llm_calls(self, rollout_id: str) -> bool:
-        """Whether an LLM call of the rollout began here; no line is read for it."""
+        """Whether an LLM call of the rollout began in this process. It is known without reading a line."""
         rollout = self._rollouts.get(rollout_id)
         return rollout is not None and rollout.has_llm_calls
 
     def keep(self, rollout_id: str) -> None:
-        """Hold all of a rollout until `release`, however much it is."""
+        """Hold the whole rollout until `release`, however long it runs. Several may hold it."""
         with self._changing:
             rollout = self._rollouts.get(rollout_id)
             if rollout is not None:
@@ -136,7 +148,7 @@ class RolloutBuffer:
                 self._place(rollout_id, rollout)
 
     def release(self, rollout_id: str) -> None:
-        """Let a rollout go that `keep` holds."""
+        """Undo one `keep`. After the last one the rollout may be let go as any other."""
         with self._changing:
             rollout = self._rollouts.get(rollout_id)
             if rollout is None or not rollout.waiting:
@@ -151,12 +163,15 @@ class RolloutBuffer:
                 self._place(rollout_id, rollout)
 
     def counts(self, rollout_id: str) -> RolloutCounts | None:
-        """How many spans the rollout has so far; None for one that is not known here."""
+        """How many spans of the rollout started and ended so far; None where the rollout is not known here."""
         rollout = self._rollouts.get(rollout_id)
         return None if rollout is None else rollout.counts
 
     def note_answered(self, rollout_id: str, span: object, model: object) -> None:
-        """Keep the span of a call that was answered, as the last of the rollout so far. Another model is a judge."""
+        """Keep the span of an answered call as the last one so far; the first one is kept, too.
+
+        Only calls of the first call's model count: another model is likely a judge, not the agent.
+        """
         rollout = self._rollouts.get(rollout_id)
         if rollout is None or not rollout.is_open:
             return
@@ -166,7 +181,7 @@ class RolloutBuffer:
             rollout.ends = (rollout.ends[0], span)
 
     def take_ends(self, rollout_id: str) -> tuple[object, object] | None:
-        """The spans of the first and the last answered call of a rollout, which are kept no longer."""
+        """Take out the spans of the first and the last answered call of a rollout; None where there is none."""
         rollout = self._rollouts.get(rollout_id)
         ends = None if rollout is None else rollout.ends
         if rollout is not None:
@@ -174,12 +189,15 @@ class RolloutBuffer:
         return ends
 
     def has_ended(self, rollout_id: str) -> bool:
-        """Whether every span of the rollout has ended, its root too, or nothing is known of it here."""
+        """Whether every span of the rollout has ended, its own span too; True for a rollout that is not known here."""
         rollout = self._rollouts.get(rollout_id)
         return rollout is None or rollout.has_ended
 
     def calls(self, rollout_id: str) -> "tuple[InferenceCall, ...]":
-        """The LLM calls recorded so far, the same object until there is more. Empty for one that is not known here."""
+        """The LLM calls recorded so far; () for a rollout that is not known here.
+
+        Returns the same object until there is more.
+        """
         rollout = self._rollouts.get(rollout_id)
         if rollout is None:
             return ()
@@ -190,9 +208,9 @@ class RolloutBuffer:
             return rollout.calls.update(rollout.lines)
 
     def trajectories(self, rollout_ids: Sequence[str]) -> "Mapping[str, Trajectory]":
-        """The trajectories of rollouts that are known here, by id, as far as they are recorded.
+        """The trajectories of the rollouts so far, by id. Rollouts that are not known here are left out.
 
-        The lines of rollouts around them are read too, because they hold their spans' parents.
+        The lines of the rollouts around them are read too, because the parents of nested spans are there.
         """
         for rollout_id in rollout_ids:
             if (rollout := self._rollouts.get(rollout_id)) is not None:
@@ -212,36 +230,41 @@ class RolloutBuffer:
         return {rollout_id: assembled[rollout_id] for rollout_id in rollout_ids if rollout_id in assembled}
 
     def trajectory(self, rollout_id: str) -> "Trajectory | None":
-        """One of `trajectories`, None where it is not known here."""
+        """The trajectory of one rollout so far; None where the rollout is not known here."""
         return self.trajectories([rollout_id]).get(rollout_id)
 
     def start_anew(self) -> None:
-        """After a fork: what runs in the parent is the parent's, but its code goes on here, and may ask for it."""
+        """After a fork: forget all rollouts, which are the parent process's.
+
+        Code that was inside a rollout goes on in the child as well. So such a rollout counts as open here when a span
+        of it comes, and the child may ask for it.
+        """
         self._start_threads_anew()
         self._of_parent |= {rollout_id for rollout_id, rollout in self._rollouts.items() if rollout.is_open}
         for rollouts in (self._rollouts, self._ended, self._running):
             rollouts.clear()
 
     def _look(self, rollout_id: str, rollout: "OpenRollout") -> None:
-        """Have the starts of what runs among the lines."""
+        """Add the lines of the starts of the running spans, before the rollout is read."""
         show_running = None if self._show_running is None else self._show_running()
         if show_running is not None and rollout.counts.is_any_running:
             show_running(rollout_id)
 
     def _start_threads_anew(self) -> None:
-        self._changing = threading.RLock()  # the end of a stream that is dropped may come in between
+        # Reentrant: while this thread holds the lock, Python may free a dropped stream, which ends its span right here.
+        self._changing = threading.RLock()
         self._assembling = threading.Lock()
-        """What is read of one rollout is much more than what its trajectory holds: one at a time."""
+        """Trajectories are built one at a time: building takes much more memory than the trajectory."""
 
     def _open(self, rollout_id: str, parent: str | None) -> "OpenRollout":
-        """One that nothing is known of here."""
+        """Add a rollout that is new here."""
         rollout = OpenRollout(parent=parent, opened=time.monotonic(), is_open=rollout_id in self._of_parent)
         self._rollouts[rollout_id] = rollout
         self._running[rollout_id] = None
         return rollout
 
     def _close(self, rollout_id: str, rollout: "OpenRollout") -> None:
-        """Begin its grace, if nobody waits. Of one whose root runs elsewhere nobody here asks."""
+        """Begin the grace of an ended rollout. If its own span runs in another process, drop it: no reader is here."""
         rollout.closed = time.monotonic()
         if rollout.is_here or rollout.waiting:
             self._place(rollout_id, rollout)
@@ -249,7 +272,7 @@ class RolloutBuffer:
             self._drop(rollout_id)
 
     def _place(self, rollout_id: str, rollout: "OpenRollout") -> None:
-        """Put it where its turn comes to be let go; nowhere while somebody waits for it."""
+        """Put a rollout at the end of the queue from which it may be let go; in none while `keep` holds it."""
         self._take_out(rollout_id)
         if rollout.waiting:
             return
@@ -266,7 +289,7 @@ class RolloutBuffer:
             rollout_id = self._rollouts[rollout_id].parent
 
     def _let_go(self) -> None:
-        """Drop what has ended and had its grace, and the oldest that runs for too long."""
+        """Drop the ended rollouts whose grace is over, and evict the oldest running one if it is older than allowed."""
         now = time.monotonic()
         while self._ended:
             oldest = next(iter(self._ended))
@@ -284,7 +307,7 @@ class RolloutBuffer:
             self._evict(oldest, "more rollouts are open than ART_OTEL_MAX_OPEN_ROLLOUTS")
 
     def _evict(self, rollout_id: str, because: str) -> None:
-        """Hold no line of it. Its spans are counted on where its own span has to say how many there are."""
+        """Let go the lines of a rollout; its spans are still counted if its own span runs here."""
         rollout = self._rollouts[rollout_id]
         if rollout.is_here and rollout.is_open and len(self._rollouts) < _MAX_COUNTED:
             rollout.count_only()
@@ -301,7 +324,7 @@ class RolloutBuffer:
             )
 
     def _drop(self, rollout_id: str) -> None:
-        """Forget one that nobody waits for."""
+        """Forget a rollout that `keep` does not hold."""
         self._take_out(rollout_id)
         del self._rollouts[rollout_id]
 
@@ -314,12 +337,15 @@ class RolloutBuffer:
 class OpenRollout:
     """The lines and counts of one rollout that this process records.
 
-    `is_here` says that its root started here, `is_counted` that this will say at its end how many spans there are.
-    `is_open` says that its root runs, here or, as the code that began it goes on here too, in the process that this one
-    was forked from. `parent` is the rollout that it is nested in. `waiting` is how many wait for it. `is_counted_only`
-    says that no line of it is held, `has_llm_calls` that a span of it is an LLM call; `ends` are the spans of its first
-    and its last answered call of that call's `model`, until its root has ended. `calls` are its calls so far, for
-    whoever asks while it runs, one at a time under `reading`.
+    - `parent`: the id of the rollout around this one. `opened`, `closed`: seconds of the monotonic clock.
+    - `is_here`: the rollout's own span started in this process.
+    - `is_open`: the own span runs, in this process or in the one that this process was forked from.
+    - `is_counted`: the own span is art-otel's and will say at its end how many spans there are.
+    - `lines`: where the lines stand; the first `taken` of them are in a trajectory that the app has got.
+    - `is_counted_only`: no lines are held. `has_llm_calls`: a span of the rollout is an LLM call.
+    - `ends`: the spans of the first and the last answered call of `model`, until the own span ends.
+    - `waiting`: how many `keep` without a `release`.
+    - `calls`: the calls so far, for readers while the rollout runs; one reader at a time, under `reading`.
     """
 
     parent: str | None
@@ -341,35 +367,35 @@ class OpenRollout:
 
     @property
     def has_ended(self) -> bool:
-        """Whether all that started here has ended, and nobody's code runs in it any more."""
+        """Whether the own span and all other spans that started here have ended."""
         return not self.is_open and not self.counts.is_any_running
 
     def hold(self, line: Line) -> None:
-        """Hold a line. What the disk refused is held only while somebody waits: there may be no end to it."""
+        """Hold a line. A line that the disk refused (bytes) is held only under `keep`: there may be very many."""
         if not self.is_counted_only and (self.waiting or not isinstance(line, bytes)):
             self.lines.append(line)
 
     def take_new(self) -> list[Line]:
-        """The lines that the app was not given before."""
+        """The lines since the last call: those that no trajectory of the app holds yet."""
         new = self.lines[self.taken :]
         self.taken = len(self.lines)
         return new
 
     def release(self) -> None:
-        """Nobody waits any more: let go what only memory has."""
+        """Let go the lines that only memory has, since no reader waits any more."""
         self.lines = [line for line in self.lines if not isinstance(line, bytes)]
         self.calls = None
 
     def count_only(self) -> None:
-        """Hold no line any more."""
+        """Let go all lines, and hold none from now on."""
         self.lines, self.is_counted_only, self.calls = [], True, None
 
 
 class RunningCalls:
-    """The LLM calls of a rollout that runs, read as its lines come: `update` gives those of the lines so far.
+    """The LLM calls of a running rollout, kept up to date as lines come.
 
-    Each look reads the lines that are new and builds the calls that had not ended at the look before, so it costs what
-    is new. A call that has ended while none ran is settled: whatever recorded it has been read.
+    Each `update` reads only the new lines, and builds only the calls that are not settled, so it costs what is new. All
+    calls are settled once no call runs any more: then every span that may record one of them has been read.
     """
 
     def __init__(self, rollout_id: str) -> None:
@@ -377,13 +403,13 @@ class RunningCalls:
         self._lines_read = 0
         self._settled: tuple[InferenceCall, ...] = ()
         self._unsettled: dict[SpanKey, Span] = {}
-        """Spans of calls that are not settled."""
+        """The spans of calls that are not settled."""
         self._others: dict[SpanKey, Span] = {}
-        """Spans of steps, agents, tools and whatever else calls lie in."""
+        """All other spans: steps, agents, tools, which calls may be nested in."""
         self._calls: tuple[InferenceCall, ...] = ()
 
     def update(self, lines: Sequence[Line]) -> "tuple[InferenceCall, ...]":
-        """The calls of all these lines, of which the first are those of the update before."""
+        """The calls in all lines of the rollout. `lines` begins with the lines of the update before."""
         new_lines = lines[self._lines_read :]
         if not new_lines:
             return self._calls
@@ -392,7 +418,8 @@ class RunningCalls:
         if not self._unsettled:
             return self._calls
         new = self._built(list(self._unsettled.values()))
-        if any(call.previous_response_id is not None for call in new):  # its prompt is that of an earlier call too
+        # Such a call sends only its new messages; the others must be taken from earlier calls, so all are built again.
+        if any(call.previous_response_id is not None for call in new):
             self._calls = _calls_of(self._rollout_id, read_spans(lines[: self._lines_read]))
             return self._calls
         self._calls = (*self._settled, *new)
@@ -413,7 +440,7 @@ class RunningCalls:
                 self._others.pop(span.key, None)
 
     def _built(self, calls: "list[Span]") -> "tuple[InferenceCall, ...]":
-        """The calls of these spans, which need the spans that they lie in."""
+        """Build the calls of these spans, together with the spans around them, which say the step and the agent."""
         around: dict[SpanKey, Span] = {}
         for call in calls:
             span: Span | None = call

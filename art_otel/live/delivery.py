@@ -1,17 +1,17 @@
-"""Delivery: finished rollouts on their way to a loop, one by one or in groups, wherever they come from.
+"""Delivery: finished rollouts on their way to a training loop, one by one or in groups.
 
-    SpoolCursor       what is new in a spool's folder (NewTrajectories)
-    LocalSession      what a receiver in this process has (receive)           ─► DeliverySession ─► DeliveredRollouts
-    RemoteSession     what a receiver elsewhere has (connect)                        ▲                 │ async for
-    GatheredRollouts  what runs in this process (gather_trajectories)                └─ acknowledges ──┘ .groups(…)
+    SpoolCursor       a spool's folder (NewTrajectories)
+    LocalSession      a receiver in this process (receive)           ─► DeliverySession ─► DeliveredRollouts
+    RemoteSession     a receiver elsewhere (connect)                        ▲                 │ async for
+    GatheredRollouts  rollouts of this process (gather_trajectories)        └─ acknowledges ──┘ .groups(…)
 
-Invariant: asking for the next acknowledges what was given before; so does leaving the block without an exception. A
-session gives each rollout until it is acknowledged: what it gave, and its loop neither holds nor has handled, is given
-again, as after a loop that ended early.
+Invariant: each rollout is delivered until it is acknowledged. A loop acknowledges its item by asking for the next one,
+or by leaving the `async with` block without an exception. What a loop got and did not handle, because it ended early,
+is delivered again.
 
-A group is the trajectories of one `group_key`; one without a group is a group of its own. Each is given once: when it
-has its size, when it has waited long enough, or when nothing more comes. Of two revisions of a rollout that waits the
-later is given; one whose group was given is left out, and a log says so.
+A group is the trajectories of one `group_key`; a rollout without a group is a group of its own. A group is delivered
+once: when it is full, when its timeout is over, or when nothing more comes. While a group waits, a newer revision of a
+rollout replaces the older one; a revision that comes after its group was delivered is left out, and a log says so.
 """
 
 import logging
@@ -30,22 +30,22 @@ from art_otel.trajectories import GroupKey, Trajectory, TrajectoryGroup, note_ga
 logger = logging.getLogger(__name__)
 
 Key: TypeAlias = tuple[str, int, str]
-"""A trajectory's rollout id, attempt and trace id, as its `order`."""
+"""A trajectory's rollout id, attempt and trace id, which are its `order`."""
 
 _AnyGroupKey: TypeAlias = GroupKey | str
 
 _TOGETHER: Final = 16
-"""Trajectories of groups that are fetched with one question."""
+"""How many trajectories for groups are fetched with one question."""
 _WAIT: Final = 20.0
-"""Seconds that a question waits before it is asked again."""
+"""Seconds that a question waits for an answer before it is asked again."""
 _MAX_WAITING: Final = 1024
-"""Trajectories that wait for others. Beyond, the group that waits longest is given as it is."""
+"""How many trajectories wait for the rest of their groups. Beyond, the group that waits longest goes out incomplete."""
 _MAX_REMEMBERED: Final = 10_000
-"""Groups that were given, to know what comes too late for them."""
+"""How many delivered groups are remembered, to recognize revisions that come too late for them."""
 
 
 class Acknowledgment(msgspec.Struct, frozen=True, kw_only=True):
-    """Says that a consumer has a rollout: which, with which revision, and the digest of the spans that it had."""
+    """Says that a consumer has handled a rollout, with which revision. `digest` names the set of its spans then."""
 
     rollout_id: str
     attempt: int
@@ -55,7 +55,7 @@ class Acknowledgment(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, key: Key, revision: int, digest: str) -> Self:
-        """Make one for the rollout of this key."""
+        """The acknowledgment for the rollout with this key."""
         rollout_id, attempt, trace_id = key
         return cls(rollout_id=rollout_id, attempt=attempt, trace_id=trace_id, revision=revision, digest=digest)
 
@@ -66,7 +66,7 @@ class Acknowledgment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeliveredTrajectory(NamedTuple):
-    """A trajectory, and what acknowledges it."""
+    """A trajectory, and the acknowledgment to send once it is handled."""
 
     acknowledgment: Acknowledgment
     trajectory: Trajectory
@@ -74,9 +74,11 @@ class DeliveredTrajectory(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """What a loop asks: it has handled some, holds others, and wants up to `count` more within `wait` seconds.
+    """A loop's question to a session: up to `count` more rollouts, within `wait` seconds.
 
-    With `whole_groups` no other session gets rollouts of a group of which this one has some.
+    `handled` are acknowledged by it. `holds` are rollouts that the loop has and still works on, or keeps until their
+    group is full; they are not delivered again meanwhile. With `whole_groups` a rollout whose group this session has
+    begun goes to no other session of the consumer.
     """
 
     handled: Sequence[Acknowledgment] = ()
@@ -87,35 +89,43 @@ class Question:
 
 
 class NothingMoreError(Exception):
-    """Nothing more will ever come."""
+    """Raised by a session whose source has ended: no more rollouts will ever come."""
 
 
 class DeliverySession(Protocol):
-    """Where rollouts come from."""
+    """A source of finished rollouts, with the acknowledgments of one consumer."""
 
     async def take(self, question: Question) -> Sequence[DeliveredTrajectory]:
-        """Acknowledge what was handled, and take more; none where none comes in time. Raises NothingMoreError."""
+        """Acknowledge what was handled, and return more rollouts; empty if none comes in time.
+
+        Raises NothingMoreError if none will ever come.
+        """
         ...
 
     async def close(self, handled: Sequence[Acknowledgment]) -> None:
-        """Acknowledge what was handled, and leave."""
+        """Acknowledge what was handled, and end the session."""
         ...
 
 
 class DeliveredRollouts:
-    """Finished rollouts, each once, as soon as they have ended."""
+    """Finished rollouts, each once, as soon as they have ended.
+
+        async with art_otel.connect(url) as rollouts:
+            async for trajectory in rollouts:
+                ...
+    """
 
     def __init__(self, session: DeliverySession) -> None:
         self._session = session
         self._handling: list[Acknowledgment] = []
-        """What the loop has now; it has handled that when it asks again."""
+        """What the loop works on now: asking for the next one says that this is handled."""
         self._handled: list[Acknowledgment] = []
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Trajectory:
-        """The next one that ends. It waits as long as there is none."""
+        """Wait for the next finished rollout, as long as it takes."""
         self._finish_handling()
         try:
             while True:
@@ -163,7 +173,7 @@ class DeliveredRollouts:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Acknowledge what was handled, but what raised, and leave the rest to the consumer's next session."""
+        """Acknowledge what was handled. An item whose handling raised is left to the consumer's next session."""
         if error is None:
             self._finish_handling()
         handled, self._handled, self._handling = self._handled, [], []
@@ -187,7 +197,7 @@ class DeliveredRollouts:
 
 
 class ReadyGroup(NamedTuple):
-    """A group, and what acknowledges its trajectories."""
+    """A group, and the acknowledgments of its trajectories."""
 
     group: TrajectoryGroup
     acknowledgments: list[Acknowledgment]
@@ -207,11 +217,15 @@ class PartialGroups:
 
     @property
     def acknowledgments(self) -> list[Acknowledgment]:
-        """The acknowledgments of all that wait."""
+        """The acknowledgments of all trajectories that wait for their groups."""
         return [one.acknowledgment for group in self._groups.values() for one in group.values()]
 
     def add(self, delivered: DeliveredTrajectory) -> Acknowledgment | None:
-        """Add a trajectory. Gives what acknowledges one that is in no group then: it, or its earlier revision."""
+        """Add a trajectory to its group. Returns the acknowledgment of a trajectory that is in no group after this.
+
+        That is the earlier revision which the new one replaces, or the new one itself if its group was delivered
+        before. None where nothing is left out.
+        """
         trajectory = delivered.trajectory
         key = trajectory.group_key or trajectory.rollout_id
         if key in self._given and trajectory.revision:
@@ -224,7 +238,10 @@ class PartialGroups:
         return None if earlier is None else earlier.acknowledgment
 
     def take(self, *, whole_only: bool = True) -> ReadyGroup | None:
-        """Take a group that is full or has waited long enough, with `whole_only` off any; None where there is none."""
+        """Take out a group that is full or whose timeout is over; None where there is none.
+
+        With `whole_only` off, any group: nothing more will come for it.
+        """
         key = next(self._ready() if whole_only else iter(self._groups), None)
         if key is None:
             return None
@@ -237,7 +254,7 @@ class PartialGroups:
         return ReadyGroup(group, [one.acknowledgment for one in waiting])
 
     def next_timeout(self) -> float:
-        """Seconds until the first group has waited long enough."""
+        """Seconds until the timeout of the first group; infinite where none has one."""
         if self._timeout is None or not self._began:
             return float("inf")
         return max(0.0, min(self._began.values()) + self._timeout - time.monotonic())
@@ -256,5 +273,5 @@ class PartialGroups:
 
 
 def _name(key: _AnyGroupKey) -> str:
-    """The id of the group, of a rollout without one the rollout's."""
+    """The group's id; for a rollout without a group, the rollout's id."""
     return key if isinstance(key, str) else key.group_id

@@ -1,24 +1,24 @@
-"""Endings: when a rollout has ended. Everything that waits for rollouts asks here.
+"""Endings: when a rollout has ended. All code that waits for rollouts asks here.
 
-Invariant: a rollout has ended when its own span has ended and everything is there that it counted, or when somebody
-told a gateway that it is over. Counts do not depend on the order in which spans come, nor on repeated ones. Where
-nobody counted, or where something never comes, a rollout counts as ended when it was quiet for a grace; what comes
-later opens it again, and its trajectory is the next revision.
+Invariant: a rollout has ended when its own span has ended and all spans are there that the own span counted. Where only
+a gateway records, the rollout has ended when a request told the gateway so, and all counted calls are there. The order
+of spans and repeated ones change nothing. Without a count, or if a counted span never comes, a rollout counts as ended
+when no span of it came for a grace. A later span opens the rollout again, and its trajectory is the next revision.
 
-    who waits                        knows it by                                      grace
-    RolloutBuffer, in the app        RolloutCounts: spans as they start and end          none: it sees all of them
+    who waits                        knows the end by                                 grace
+    RolloutBuffer, in the app        RolloutCounts: spans as they start and end          none: the app sees all spans
     Rollouts of a gateway            RolloutCounts: calls as they start and end          since the last call
     ArrivingRollouts, received       SpanTally: spans that came, and what they count  since the last span
     engines/decisions, incremental   SpanTally of all spans of a group                since its files were written to
 
-Two kinds of own spans count:
+A rollout's own span comes from one of two writers:
 
-- That of a **process** says how many spans started and ended in that process. They are compared with spans of the same
-  process: those of other services stand for none of them.
-- That of **gateways** is written in editions with the ids of one span, another one for each attempt. Each says how
-  many calls one gateway began, and whether it waits for more (it has no end). Of each gateway the newest edition
-  counts; a gateway that was restarted is another one. A call from a gateway that has not said how many it began is one
-  too many.
+- **A process** writes the span once and says how many spans started and ended in it. Only spans of the same process are
+  compared with this count: a span of another service must not stand for a missing one.
+- **Gateways** write the span again and again, in editions: same ids, for each attempt another span. An edition says how
+  many calls one gateway began, and whether that gateway waits for more (then the edition has no end time). Only the
+  newest edition of a gateway counts; a restarted gateway is another gateway. A call of a gateway whose editions do not
+  count that call keeps the rollout open: a newer edition is on its way.
 
       gateway A, edition 1: 1 call, waits       gateway A, edition 2: 2 calls, over
       gateway B, edition 1: 1 call, over        ended when two calls of A are there, and one of B
@@ -38,25 +38,25 @@ from art_otel.trajectories.wholeness import calls_counted_on, may_be_one_process
 
 
 def is_quiet(changed: float, now: float, grace: float) -> bool:
-    """Whether nothing came for the grace. All three have one unit, and the times one clock."""
+    """Whether nothing came for the grace. `changed` and `now` are times of one clock, in the unit of `grace`."""
     return now - changed >= grace
 
 
 @dataclass(slots=True)
 class RolloutCounts:
-    """Spans besides the rollout's own, or calls of a gateway, that this process sees start and end."""
+    """How many spans of a rollout (besides its own span), or calls of a gateway, this process saw start and end."""
 
     started: int = 0
     ended: int = 0
 
     @property
     def is_any_running(self) -> bool:
-        """Whether one has not ended."""
+        """Whether a span that started has not ended."""
         return self.ended < self.started
 
 
 class SpanTally:
-    """The spans of a rollout that came, in any order. `has_ended` says whether they are all."""
+    """The spans of a rollout that came so far, in any order. `has_ended` says whether none is missing."""
 
     __slots__ = ("_attempts", "_counted", "_ended", "_roots", "_running", "_told")
 
@@ -64,13 +64,13 @@ class SpanTally:
         self._running: set[int] = set()
         self._ended: set[int] = set()
         self._roots: dict[int, tuple[int | None, Resource]] = {}
-        """What the own spans of processes count, by their numbers."""
+        """The rollout's own spans that processes wrote, by span number: the count that each has, and its process."""
         self._counted: list[tuple[Resource, int]] = []
-        """Ended spans besides these, by the resource of their process."""
+        """How many other spans ended, by the resource of their process."""
         self._attempts: defaultdict[str, _GatewayAttempt] = defaultdict(_GatewayAttempt)
-        """What gateways say of each attempt, whose own span is in a trace of its own."""
+        """The counts of gateways by trace id: each attempt has a trace of its own."""
         self._told: set[int] = set()
-        """The numbers of what gateways said."""
+        """The numbers of the gateways' editions (`edition_numbers`)."""
 
     @property
     def has_ended(self) -> bool:
@@ -85,15 +85,15 @@ class SpanTally:
 
     @property
     def numbers(self) -> set[int]:
-        """The numbers of what is here: spans, and what gateways said."""
+        """The numbers of all spans and gateway editions that came."""
         return self._ended | self._running | self._told
 
     def has(self, number: int) -> bool:
-        """Whether something is here, by its number."""
+        """Whether the span or edition with this number came."""
         return number in self._ended or number in self._running or number in self._told
 
     def add_span(self, span: Span) -> None:
-        """Take a span."""
+        """Count a span. An edition of a gateway replaces the older editions of that gateway."""
         number = span_number(span.trace_id, span.span_id)
         is_root = is_marked_root(span)
         if is_root and (says := edition_numbers(span)):
@@ -127,7 +127,7 @@ class SpanTally:
         self._counted.append((resource, 1))
 
     def _of_roots(self) -> int:
-        """How many spans the processes of the roots have."""
+        """How many ended spans came of the processes that wrote the rollout's own spans."""
         processes = [resource for _, resource in self._roots.values()]
         return sum(
             count
@@ -137,7 +137,10 @@ class SpanTally:
 
 
 class _GatewayPart(NamedTuple):
-    """What the newest edition of a gateway says; ordered by the edition."""
+    """The newest edition of a gateway: its number, how many calls it counts, and whether the gateway waits for more.
+
+    `edition` stands first, so that `max` finds the newest.
+    """
 
     edition: int
     calls: int
@@ -146,10 +149,10 @@ class _GatewayPart(NamedTuple):
 
 @dataclass(slots=True)
 class _GatewayAttempt:
-    """What gateways say of one attempt.
+    """The counts of gateways for one attempt.
 
-    `parts` is what the newest edition of each says. `calls` are the ended calls by their gateway, whose name is empty
-    where a store did not keep it. `is_over` says that somebody told a gateway that the attempt is over.
+    `parts` has the newest edition of each gateway. `calls` counts the ended calls that came, by gateway; the name is ""
+    where a store of traces did not keep it. `is_over` says that a request told a gateway that the attempt is over.
     """
 
     parts: dict[str, _GatewayPart] = field(default_factory=dict[str, _GatewayPart])
@@ -158,32 +161,37 @@ class _GatewayAttempt:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is over, and has as many calls as the gateways count."""
+        """Whether the attempt is over and as many calls came as the gateways count."""
         if not self.is_over and any(part.waits for part in self.parts.values()):
             return False
         began = Counter({gateway: part.calls for gateway, part in self.parts.items()})
-        # More calls of a gateway than it counts: its newest edition is still on its way.
+        # More calls of a gateway than it counts: its newest edition is still on its way. Calls without a gateway's name
+        # ("") may be of any gateway, so they stand for the missing ones, if the numbers agree.
         missing, uncounted = began - self.calls, self.calls - began
         return not uncounted.keys() - {""} and missing.total() == uncounted[""]
 
 
 def says_the_end(edition: Span) -> bool:
-    """Whether somebody had ended the rollout when a gateway wrote this edition."""
+    """Whether the gateway had been told that the rollout is over when it wrote this edition."""
+    # A rollout that was only quiet for the grace has an end time, too; its status stays unset.
     return edition.end_ns is not None and edition.status != "unset"
 
 
 def span_number(trace_id: str, span_id: str) -> int:
-    """Give the number of a span, the same in every process."""
+    """A 64-bit number for a span, the same in every process: an integer takes less memory than two texts."""
     return int.from_bytes(blake2b(f"{trace_id} {span_id}".encode(), digest_size=8).digest(), signed=True)
 
 
 def end_number(edition: Span) -> int:
-    """The number of the end that somebody said to a gateway."""
+    """The number for "this rollout is over", as an edition of a gateway may say."""
     return span_number(edition.trace_id, f"{edition.span_id} end")
 
 
 def edition_numbers(edition: Span) -> set[int]:
-    """The numbers of what a gateway says in an edition of a rollout's own span; none where it is no gateway's."""
+    """The numbers for the statements of a gateway's edition: one for each gateway and count, one for the end.
+
+    Empty for a span that no gateway wrote. Equal statements have equal numbers, so a repeated edition adds none.
+    """
     counts = calls_counted_on(edition).items()
     numbers = {span_number(edition.trace_id, f"{edition.span_id} {gateway} {calls}") for gateway, calls in counts}
     return {*numbers, end_number(edition)} if numbers and says_the_end(edition) else numbers

@@ -3,6 +3,7 @@
 from typing import Final
 
 MAX_OPEN: Final = 10_000
-"""Open rollouts of one process."""
+"""How many open rollouts one process holds."""
 MAX_AGE: Final = 6 * 3600.0
-"""Seconds after which the oldest rollout of a process is no longer held, and a received one is forgotten."""
+"""Seconds from its start until a process's own rollout is let go; since its last span until a received one is forgotten.
+"""

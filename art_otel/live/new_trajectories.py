@@ -1,9 +1,9 @@
-"""NewTrajectories: what is new in a spool, for loops that train on what other processes record.
+"""NewTrajectories: new trajectories in a spool's folder, for loops that train on what other processes record.
 
-Invariant: a rollout is given once it has ended, whole, whichever files its spans are in; what comes later gives it
-again, as its next revision. Lines are read once to find out what is new, and those of a rollout again when it is given.
-What a loop that ends early was not given is given to the next one. A run's files count as taken once all of their
-rollouts were acknowledged.
+Invariant: a rollout is delivered once it has ended, whole, whichever files its spans are in; late spans deliver it
+again, as its next revision. A line is read when it is new, and a second time when its rollout is delivered. What a loop
+that ends early did not get goes to the next loop. The files of a run count as taken, and may be removed as old, once
+all of their rollouts were acknowledged.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PAUSE: Final = 0.2
-"""Seconds after which a spool without anything new is looked at again."""
+"""Seconds between two looks at a spool that has nothing new."""
 
 
 class NewTrajectories(DeliveredRollouts):
@@ -78,24 +78,24 @@ class NewTrajectories(DeliveredRollouts):
 
 
 class SpoolCursor:
-    """What a consumer has of the spool in `folder`: what was read, and what of that is not acknowledged."""
+    """How far one consumer is with the spool in `folder`: what was read, and which deliveries are not acknowledged."""
 
     def __init__(
         self, folder: Path, grace: float, rollout_spans: Sequence[str], rollout_attributes: Sequence[str]
     ) -> None:
         self._folder: Path | None = folder
-        """The folder until it was there, or was missed once."""
+        """The folder until the first look has checked it; then None."""
         self._lines = NewLines(folder)
         self._rollout_spans = rollout_spans
         self._rollout_attributes = rollout_attributes
         self.arriving = ArrivingRollouts(grace=grace, rollout_attributes=rollout_attributes)
         self._lock = threading.Lock()
         self._unacknowledged: dict[tuple[Key, str], DeliveredTrajectory] = {}
-        """By key and digest, the first that ended first."""
+        """The finished rollouts that wait, by key and digest, in the order in which they ended."""
         self._noted: dict[Path, int] = {}
 
     async def take(self, question: Question) -> list[DeliveredTrajectory]:
-        """Answer a question, as DeliverySession."""
+        """Answer a question of a loop, waiting at most `question.wait` seconds (see `DeliverySession`)."""
         ends = time.monotonic() + question.wait
         while True:
             taken = await asyncio.to_thread(self.look, question)
@@ -105,11 +105,11 @@ class SpoolCursor:
             await asyncio.sleep(min(_PAUSE, remaining))
 
     async def close(self, handled: Sequence[Acknowledgment]) -> None:
-        """Acknowledge what was handled."""
+        """Acknowledge what the loop has handled."""
         await asyncio.to_thread(self.acknowledge, handled)
 
     def look(self, question: Question) -> list[DeliveredTrajectory]:
-        """Acknowledge what was handled, and take what is there now. The spool is read where less waits than wanted."""
+        """Answer a question at once. The spool is read only where fewer rollouts wait than the question wants."""
         self.acknowledge(question.handled)
         held = {(each.key, each.digest) for each in question.holds}
         with self._lock:
@@ -120,7 +120,10 @@ class SpoolCursor:
             return taken
 
     def acknowledge(self, acknowledgments: Sequence[Acknowledgment]) -> None:
-        """Forget what a consumer has, and note the files of which it has all that was read, so that old runs may go."""
+        """Forget deliveries that the consumer has handled. If none is left, note the files as taken.
+
+        Files in which a rollout is still open are not noted: their run must not be removed as old.
+        """
         with self._lock:
             for each in acknowledgments:
                 self._unacknowledged.pop((each.key, each.digest), None)
@@ -135,7 +138,10 @@ class SpoolCursor:
         return islice((one for key, one in self._unacknowledged.items() if key not in held), count)
 
     def _read(self) -> None:
-        """Let what has ended wait; whoever asked may be gone by then."""
+        """Read what is new, and put the rollouts that have ended among those that wait.
+
+        They wait here, and are not returned, because the loop that asked may have been cancelled meanwhile.
+        """
         self._check_folder()
         self._read_lines()
         due = self.arriving.due(time.monotonic())

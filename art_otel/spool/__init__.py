@@ -1,9 +1,12 @@
-"""Spool: the lines of a live app on disk, so that a crash costs nothing that had ended.
+"""Spool: the spans of a live app on disk, so that a crash loses no span that had ended.
 
-A spool is a folder with a folder for each run of the app, and in it a file for each process, a line for each span. It
-is a dump like any other: `art-otel convert` reads it.
+    spool/20261129T183000Z-4711/            a run of the app
+        1764440000-4711-0a1b2c3d.otlp.jsonl     files of a process: a line for one or more spans of a trace
 
-Invariant: a line is whole or not there, and files are readable by their owner only. Nothing here knows what lines say.
+A spool is a dump like any other: `art-otel convert` reads it.
+
+Invariant: a line is in its file as a whole, or not at all. Only the owner may read the files. Nothing in this package
+looks into the lines.
 """
 
 from art_otel.spool.line import FoundFile as FoundFile

@@ -1,8 +1,8 @@
-"""SpooledLine: where a line stands, mostly on the disk, so that memory need not hold it; NewLines: what a spool got.
+"""SpooledLine: the place of a line on the disk, held in memory instead of the line. NewLines: the new lines of a spool.
 
-Invariant: a line that this process wrote can be read as long as somebody holds it, whatever becomes of the file's name.
-Of lines that other processes write, each is given once, whole: one that is still being written is left for the next
-time, and a file that is removed meanwhile gives what was read of it.
+Invariant: a line that this process wrote can be read as long as its SpooledLine lives, even if the file is deleted,
+because the file stays open. Lines of other processes are returned once each, and only whole: a line that is still being
+written comes with the next look. If a file is removed while it is read, its other lines are missing and nothing raises.
 """
 
 import logging
@@ -22,32 +22,32 @@ logger = logging.getLogger(__name__)
 
 
 class LineFile(Protocol):
-    """A file that lines stand in."""
+    """A file of the spool, or a stand-in for one."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """Give so many bytes, fewer at its end. Raises OSError."""
+        """The `size` bytes at `offset`, fewer where the file ends before. Raises OSError."""
         ...
 
     def hand_out(self, size: int) -> None:
-        """Note that so many bytes more are in a trajectory that the app has; a file of this process counts them."""
+        """Note that the app got a trajectory with `size` bytes more of this file. Only `WrittenFile` counts them."""
 
 
 class SpooledLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of `size` bytes at `offset` of a file."""
+    """The place of a line in the spool: `size` bytes, with the newline, at `offset` of `file`."""
 
     file: LineFile
     offset: int
     size: int
 
     def read(self) -> bytes:
-        """Give the bytes that were written. Raises OSError where the disk does not have them any more."""
+        """The bytes of the line. Raises OSError where the disk does not have all of them any more."""
         line = self.file.read(self.offset, self.size)
         if len(line) < self.size:
             raise OSError(f"{self.file} was cut")
         return line
 
     def cut(self, sizes: Sequence[int]) -> "list[SpooledLine]":
-        """Where the lines of these sizes stand that were written as one."""
+        """The places of several lines that were written as this one, given the size of each in bytes."""
         return [
             SpooledLine(file=self.file, offset=offset, size=size)
             for offset, size in zip(accumulate(sizes, initial=self.offset), sizes, strict=False)
@@ -55,9 +55,10 @@ class SpooledLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WrittenFile(LineFile):
-    """A file that this process writes to; it is closed when nobody holds it or a line of it any more.
+    """A file that this process writes to. It stays open as long as the writer or any of its lines refers to it.
 
-    Once it is left, and the app has the trajectories of all its lines, that is noted, so that old runs may go.
+    After `leave`, once the app has got trajectories with all its bytes (`hand_out`), the file is noted as taken. Only
+    files that are noted may be removed as old (`remove_old_runs`).
     """
 
     def __init__(self, descriptor: int, path: Path) -> None:
@@ -66,19 +67,19 @@ class WrittenFile(LineFile):
         self.size = 0
         self._handed_out = 0
         self._is_left = False
-        finalize(self, _close, descriptor).atexit = False  # what ends at exit is still written
+        finalize(self, _close, descriptor).atexit = False  # spans that end in other exit handlers are still written
 
     def read(self, offset: int, size: int) -> bytes:
-        """As LineFile."""
+        """The bytes at `offset`, read from the open file. Raises OSError."""
         return os.pread(self.descriptor, size, offset)
 
     def hand_out(self, size: int) -> None:
-        """As LineFile."""
+        """Count bytes whose trajectory the app has got; after the last one, note the file as taken."""
         self._handed_out += size
         self._note()
 
     def leave(self) -> None:
-        """Nothing more is written to it."""
+        """Say that nothing more will be written to the file."""
         self._is_left = True
         self._note()
 
@@ -91,7 +92,7 @@ class WrittenFile(LineFile):
 
 
 class HeldText(LineFile):
-    """A line that only memory has, as a file of its own."""
+    """A line that only memory has, in the place of a file: its SpooledLine keeps the text alive."""
 
     __slots__ = ("_text",)
 
@@ -99,7 +100,7 @@ class HeldText(LineFile):
         self._text = text
 
     def read(self, offset: int, size: int) -> bytes:
-        """As LineFile."""
+        """The bytes of the text from `offset` on."""
         return self._text[offset : offset + size]
 
     def __str__(self) -> str:
@@ -108,12 +109,13 @@ class HeldText(LineFile):
 
 @dataclass(frozen=True, slots=True)
 class FoundFile(LineFile):
-    """A file that other processes write to; it is open only while it is read, for there may be many."""
+    """A file that another process writes. It is opened for each read only: there may be more files than a process may
+    have open."""
 
     path: Path
 
     def read(self, offset: int, size: int) -> bytes:
-        """As LineFile."""
+        """The bytes at `offset`. Raises OSError, also where the file was removed."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             return os.pread(descriptor, size, offset)
@@ -132,22 +134,22 @@ def _close(descriptor: int) -> None:
 
 
 class NewLine(NamedTuple):
-    """The text of a line, and its location in the spool."""
+    """The text of a line, with its newline, and its location in the spool."""
 
     text: bytes
     location: SpooledLine
 
 
 class NewLines:
-    """Looks at the files below `folder`, of one run or of all, which traced processes go on writing to."""
+    """The new lines of the files below `folder` (a run, or a spool with all runs), while processes write to them."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
         self.read: dict[Path, int] = {}
-        """How far each file was read."""
+        """How many bytes of each file were read."""
 
     def take(self) -> Iterator[NewLine]:
-        """Give what is new, file by file; what is given counts as taken. Raises OSError for what cannot be read."""
+        """Iterate over the new lines, file by file. A line that was returned is not returned again. Raises OSError."""
         for path in spool_files(self._folder):
             for line in lines_of(path, self.read.get(path, 0)):
                 self.read[path] = line.location.offset + line.location.size
@@ -155,15 +157,15 @@ class NewLines:
 
 
 def spool_files(folder: Path) -> list[Path]:
-    """The files below `folder`, of one run or of all, the oldest first."""
+    """The spool files below `folder` (a run, or a spool with all runs), the oldest first."""
     return sorted(folder.rglob(f"*{SUFFIX}"))
 
 
 def lines_of(path: Path, offset: int = 0) -> Iterator[NewLine]:
-    """Read the whole lines of a file from an offset on; none if the file was removed. Raises OSError."""
+    """Iterate over the whole lines of a file from an offset on; none if the file was removed. Raises OSError."""
     file = FoundFile(path)
     try:
-        end = path.stat().st_size  # what is written meanwhile waits, or the look might never end
+        end = path.stat().st_size  # lines that are written meanwhile wait for the next look: this one must end
         if end <= offset:
             return
         lines = path.open("rb")

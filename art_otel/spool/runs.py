@@ -1,9 +1,13 @@
-"""Runs: the folder of each run of an app in a spool, what of it was taken, and when it goes.
+"""Runs: the folder of each run of an app in a spool, how much of it was taken, and when it is removed.
 
-Invariant: all processes of a run write into one folder: those that are forked inherit it, those that are started find
-its name in their environment. Names sort by time. A folder goes only when every file in it is a spool's, none was
-written to for as long as runs are kept, and all of each was taken: converted, or handed out by NewTrajectories or to
-the app that gathered it. Where nothing says so, nothing goes.
+Invariant: all processes of a run write into one folder: forked ones inherit its name, started ones find it in the
+environment variable `ART_OTEL_RUN`. Names sort by time. A folder is removed only if all of these hold:
+
+- every file in it is a spool's;
+- none of them was written to for as long as runs are kept;
+- every byte was taken: converted, delivered by NewTrajectories, or gathered by the app itself.
+
+Without a note that a file was taken, the folder stays.
 """
 
 import contextlib
@@ -24,24 +28,28 @@ RUN: Final = "ART_OTEL_RUN"
 
 
 def name_run() -> str:
-    """The name of this run: what the environment says, or a new one that the processes begun from here find there."""
+    """The name of this run, such as `20261129T183000Z-4711`, from the environment.
+
+    Where the environment has none, a new name is made and set, so that processes started from here find it.
+    """
     return os.environ.setdefault(RUN, f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}")
 
 
 def run_folder(spool: Path) -> Path:
-    """The folder of this run."""
-    return spool / Path(name_run()).name
+    """The folder of this run in a spool."""
+    return spool / Path(name_run()).name  # the last part only: the variable must not lead out of the spool
 
 
 _TAKEN: Final = ".taken.json"
-"""The file of a run's folder that says how many bytes of each of its files somebody has: hidden, so it is no dump."""
+"""The file in a run's folder that says how many bytes of each spool file were taken. Its name begins with a dot, so
+that readers of dumps pass it by."""
 _WRITTEN: Final = re.compile(rf"\d+-\d+-[0-9a-f]{{8}}{re.escape(SUFFIX)}")
 
 
 def note_taken(taken: Mapping[Path, int]) -> None:
-    """Note that so many bytes of these files were converted or handed out; of those that are a spool's.
+    """Note how many bytes of these files were taken: converted, delivered or gathered. Other files are passed over.
 
-    Where it cannot be written nothing is noted, so that the runs stay.
+    A disk that refuses the note is no error: the runs then stay.
     """
     by_folder: dict[Path, dict[str, int]] = {}
     for path, size in taken.items():
@@ -64,9 +72,9 @@ def _taken(folder: Path) -> dict[str, int]:
 
 
 def remove_old_runs(spool: Path, keep_seconds: float) -> list[Path]:
-    """Remove the runs that were written to last more than `keep_seconds` ago, and give their folders.
+    """Remove the runs that were written to last more than `keep_seconds` ago, and return their folders.
 
-    One of which anything was neither converted nor handed out stays.
+    A run of which any byte was not taken stays.
     """
     before = time.time() - keep_seconds
     old = [folder for folder in sorted(spool.glob("*")) if folder.is_dir() and _is_over(folder, before)]
@@ -91,5 +99,5 @@ def remove_file(path: Path) -> None:
     path.unlink()
     if not any(path.parent.glob(f"*{SUFFIX}")):
         (path.parent / _TAKEN).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # somebody has files of his own there
+        with contextlib.suppress(OSError):  # a user's own file is in the folder, so the folder stays
             path.parent.rmdir()

@@ -1,7 +1,7 @@
 """SpoolWriter appends lines to the files of one process; MemorySpool keeps them in memory.
 
-Invariant: what `write` took is in the file when it returns (the file system has it, also when the process is killed),
-or it is counted as dropped. A line is written whole or taken back. Nothing here raises for what the disk does.
+Invariant: when `write` returns, the line is in the file (the file system has it, even if the process is killed now), or
+the line is counted as dropped. Half a line is taken back. A faulty or full disk never raises.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ _LONGEST_WAIT: Final = 5.0
 """Seconds that a line waits for another thread whose write hangs."""
 _LOST: Final = ("spans are lost", "lines were lost")
 _REFUSED: Final = ("exports are refused, and their senders will send them again", "exports were refused")
-"""What the log says while the disk refuses, and behind the number once it does no more."""
+"""Two texts for the log: while the disk refuses, and once it takes lines again (behind the number of lines)."""
 _PAUSE: Final = 1.0
 """Seconds between two tries to write to a disk that refused, and between two looks whether the file is still there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpoolCounts:
-    """What became of the lines given to one process's spool."""
+    """How many lines of one process were written and how many dropped; `bytes` is the size of those written."""
 
     written: int = 0
     dropped: int = 0
@@ -40,28 +40,28 @@ class SpoolCounts:
 
 
 class Spool(Protocol):
-    """Where the lines of one process go."""
+    """Takes the lines of one process: a `SpoolWriter` or a `MemorySpool`."""
 
     @property
     def counts(self) -> SpoolCounts:
-        """What became of the lines since this process began (a forked child counts anew)."""
+        """The counts since this process began (a forked child begins at 0)."""
         ...
 
     def write(self, line: bytes) -> SpooledLine | None:
-        """Take a line and say where it stands; None when it was dropped."""
+        """Take a line, with its newline, and return where it stands; None if the line was dropped."""
         ...
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Whether everything given so far is where it will be found: no line was dropped, and the disk has them."""
+        """Write everything to the disk itself, within `timeout` seconds; False if that failed or a line was dropped."""
         ...
 
     def close(self) -> None:
-        """Let go of what is open; a later write is taken all the same."""
+        """Close the open file. A later `write` works and opens another."""
         ...
 
 
 class MemorySpool:
-    """Keeps each line in memory as long as somebody holds it; nothing of it reaches a disk."""
+    """Keeps each line in memory as long as its SpooledLine lives; no line reaches a disk."""
 
     def __init__(self) -> None:
         self._start_anew()
@@ -69,11 +69,11 @@ class MemorySpool:
 
     @property
     def counts(self) -> SpoolCounts:
-        """The lines that were given, or about so many where threads gave some at once."""
+        """The written lines; a few too few where threads wrote at the same time, since there is no lock."""
         return SpoolCounts(written=self._written, bytes=self._bytes)
 
     def write(self, line: bytes) -> SpooledLine:
-        """Hold a line in the record that says where it stands."""
+        """Take a line: the returned place of the line holds its text."""
         self._written += 1
         self._bytes += len(line)
         return SpooledLine(file=HeldText(line), offset=0, size=len(line))
@@ -90,10 +90,11 @@ class MemorySpool:
 
 
 class SpoolWriter:
-    """Appends lines to files in `folder`, a new file every `max_file_bytes`.
+    """Appends lines to files in `folder`, a new file every `max_file_bytes`. Any thread may use it.
 
-    A line that the disk refuses is dropped and counted; so are those of the second after it, then the disk is asked
-    again. `sent_again` is for a caller that refuses what was dropped, so that its sender keeps it: the log says so.
+    A line that the disk refuses is dropped and counted. After a refusal the lines of one second are dropped without a
+    try, so that a failing disk does not slow the app down. `sent_again` says that senders repeat what was dropped (as
+    to a receiver): the log then says so, instead of that spans are lost.
     """
 
     def __init__(self, folder: Path, *, max_file_bytes: int = 64 << 20, sent_again: bool = False) -> None:
@@ -109,11 +110,11 @@ class SpoolWriter:
 
     @property
     def counts(self) -> SpoolCounts:
-        """Since this process began (a forked child counts anew)."""
+        """The counts since this process began (a forked child begins at 0)."""
         return SpoolCounts(written=self._written, dropped=self._dropped, bytes=self._bytes)
 
     def write(self, line: bytes) -> SpooledLine | None:
-        """Append a line and say where it stands; None when it was dropped."""
+        """Append a line, with its newline, and return where it stands; None if the line was dropped."""
         if not self._lock.acquire(timeout=_LONGEST_WAIT):
             self._dropped += 1
             return None
@@ -129,13 +130,14 @@ class SpoolWriter:
         return written
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Whether everything given so far is on the disk itself: no line was dropped, and the disk said so in time."""
+        """Sync to the disk itself, within `timeout` seconds; False if that failed, or if any line was dropped so far."""
         return self.sync(timeout) and self._dropped == 0
 
     def sync(self, timeout: float | None = None) -> bool:
-        """Whether everything that was not dropped is on the disk itself, which said so in time."""
+        """Sync all written lines to the disk itself (fsync); False if that failed or took longer than `timeout`."""
         seconds = -1 if timeout is None else timeout
-        if not self._sync_lock.acquire(timeout=seconds):  # who comes second waits for what the first one flushes
+        # A second caller must wait: the file that it has to sync may be in the hands of the first one.
+        if not self._sync_lock.acquire(timeout=seconds):
             return False
         try:
             return self._sync(seconds)
@@ -146,7 +148,11 @@ class SpoolWriter:
             self._sync_lock.release()
 
     def _sync(self, seconds: float) -> bool:
-        """Flush what was written so far. Lines are written meanwhile: a disk may take long for it. Raises OSError."""
+        """Sync the lines written so far. Raises OSError.
+
+        `_lock` is not held during fsync, which may take long: other threads go on writing. Hence the copy of the file
+        descriptor, which stays valid if the file is closed meanwhile.
+        """
         if not self._lock.acquire(timeout=seconds):
             return False
         try:
@@ -161,13 +167,13 @@ class SpoolWriter:
             if descriptor is not None:
                 os.fsync(descriptor)
         finally:
-            self._unsynced += paths  # those that the disk refused
+            self._unsynced += paths  # those that the disk refused are tried again next time
             if descriptor is not None:
                 os.close(descriptor)
         return True
 
     def close(self) -> None:
-        """Leave the file; a later write opens another. A file that another thread hangs in is left to the process."""
+        """Close the file; a later write opens another. If a write of another thread hangs, the file stays open."""
         if self._lock.acquire(timeout=_LONGEST_WAIT):
             self._close()
             self._lock.release()
@@ -206,7 +212,7 @@ class SpoolWriter:
                 rest = rest[os.write(file.descriptor, rest) :]
             written = SpooledLine(file=file, offset=file.size, size=len(line))
             file.size += len(line)
-        except BaseException:  # also Ctrl-C: half a line would take the next one with it
+        except BaseException:  # also Ctrl-C: the next line would be appended to half a line, and both be unreadable
             os.ftruncate(file.descriptor, file.size)
             raise
         return written
@@ -217,13 +223,16 @@ class SpoolWriter:
         return self._file
 
     def _leave_removed(self) -> None:
-        """Go on in a new file where somebody removed this one: what would be written to it is lost."""
+        """Go on in a new file if this one was deleted: lines written to a deleted file are lost."""
         if self._file is not None and not self._file.path.exists():
             self._close()
             logger.warning("art-otel: a file of the spool in %s was deleted, and its spans are lost", self.folder)
 
     def _close(self, *, of_parent: bool = False) -> None:
-        """Leave the file to those who hold lines of it; one that nothing could be written to goes, if it is ours."""
+        """Stop writing to the file, which stays open while lines of it are held. An empty file is removed.
+
+        `of_parent`: after a fork the file is the parent process's and must be left as it is.
+        """
         file, self._file = self._file, None
         if file is None or of_parent:
             return
@@ -235,7 +244,8 @@ class SpoolWriter:
                 logger.warning("art-otel: a file of the spool in %s: %s", self.folder, error)
 
     def _start_anew(self) -> None:
-        """Also after a fork: the file is the parent's, and the lock may be held by a thread that is not here."""
+        """Begin, or begin again after a fork: the file is the parent's, and a thread that the child lacks may hold the
+        lock."""
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._close(of_parent=True)
@@ -250,7 +260,7 @@ def _file_in(folder: Path) -> WrittenFile:
 
 
 def _sync_path(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk itself; one that somebody removed is not missed."""
+    """Sync a file, or the names in a folder, to the disk itself; nothing where the path was removed."""
     with contextlib.suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY)
         try:

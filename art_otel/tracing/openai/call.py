@@ -1,10 +1,15 @@
-"""Call: one request of the client with all its tries, from where it leaves to the end of the span that records it.
+"""Call: one call of the openai client with all its retries, from the first request to the end of the recording span.
 
-Invariant: a request that no span of a call surrounds gets a standard inference span of art-otel, which begins where the
-request leaves, is current until the client is done, and ends with the answer. Everything is written at the moment the
-span ends, whoever ends it, while it still records; then nothing of ours is left on it. What comes later is for a call
-span around it that still runs. What the app or the instrumentor wrote is never overwritten, but for an error they did
-not see. The call that this code is part of stands in a ContextVar.
+    client.request()          __enter__: this call is the current one (a ContextVar)
+      ├─ a try is built       begin: an instrumentor's call span is around it? use that span; else start a span of ours
+      ├─ a response begins    answer: read the body while the app reads it; put `_SpanEnd` in the place of `span.end`
+      └─ the client returns   __exit__
+    the span ends             `_SpanEnd` writes what was captured, then calls the span's real `end`
+
+Invariant: attributes are written at the moment the span ends, whoever ends it, because a span that has ended takes no
+more. After that the span has its own `end` again. An answer that goes on after its span has ended is written to the
+next call span around it that still runs. A value of the app or the instrumentor is never overwritten; only an error
+that neither of them saw is added.
 """
 
 import os
@@ -63,14 +68,17 @@ if TYPE_CHECKING:
 CAPTURING: Final = InternalErrorHandler("a call could not be captured; its span has no exact tokens")
 
 _COMPLETIONS: Final = ("/completions", "/responses")
-"""Where a model is asked for a completion; Chat Completions' path ends as that of Completions does."""
+"""How the paths end at which a model is asked for a completion: `/chat/completions` ends in the first one, too."""
 
 OPENLLMETRY: Final = "opentelemetry.instrumentation.openai"
 _CLIENT_S: Final = (f"{OPENLLMETRY}.", "opentelemetry.instrumentation.genai.openai")
 """Scopes of instrumentors that write as messages what the client sent and got, and nothing else."""
 
 _SUPPRESSED: Final = ("suppress_instrumentation", getattr(otel_context, "_SUPPRESS_INSTRUMENTATION_KEY", ""))
-"""What an app, or an instrumentor that records the call itself, sets in the context, under either name of OTel's."""
+"""The context keys by which an app, or an instrumentor that records the call itself, turns instrumentation off.
+
+OTel has two: a plain string of older instrumentors, and the key of its API.
+"""
 
 
 def asks_for_completion(options: Options) -> bool:
@@ -79,20 +87,23 @@ def asks_for_completion(options: Options) -> bool:
 
 
 def model_of(options: Options) -> str | None:
-    """The model that is asked, as far as the options say."""
+    """The model that the request names; None where the body names none."""
     body = options.json_data
     model = cast(Mapping[str, object], body).get("model") if isinstance(body, Mapping) else None
     return model if isinstance(model, str) else None
 
 
 class ClientCall:
-    """One call. As a context manager it is what surrounds the client's request.
+    """One call of the client; `with ClientCall():` surrounds the client's `request` method.
 
-    `span` records it: the instrumentor's that was around the request as it left, or one of ours (`is_own`). It is None
-    before the first try leaves, and where nothing records the call. `request` is that of the last try, `asked` what is
-    asked with it beside the app, until it is answered. `tee` is the body of an answer that was not whole when it began.
-    `policy_version` is the version of the weights, which `ask_version` gave as that request left, and gives again as
-    the answer ends; the latter is None where the answer names it.
+    - `span` records the call: the instrumentor's span around the request, or a span of ours (`is_own` is then True).
+      None before the first try, and where nothing records the call.
+    - `request` is the request of the last try.
+    - `asked` is the `InjectedRequest` of that try, if art-otel asked the server for something that the app must not
+      see in its answer; else None.
+    - `tee` reads the body of a response that was still open when it began; None if the body was there at once.
+    - `policy_version` is the version of the weights. `ask_version` gave it when the request left and is asked again
+      when the answer ends; `ask_version` is None where a response header names the version.
     """
 
     __slots__ = (
@@ -129,14 +140,14 @@ class ClientCall:
         self._token: Token[ClientCall | None] | None = None
 
     def __enter__(self) -> None:
-        """The client begins with the request."""
+        """Make this the current call, before the client's first try."""
         self._token = _current.set(self)
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        """The client is done with the request, by an answer or by an error."""
+        """Finish the call: the client has a response, whose body may still be open, or raises an error."""
         for token in (self._token, self._attached_span):
             if token is not None:
-                with suppress(ValueError):  # its coroutine was closed in another context
+                with suppress(ValueError):  # a coroutine that is closed in another context than it began in
                     token.var.reset(cast(Any, token))
         if self._attached_span is not None or error is not None:
             try:
@@ -145,7 +156,10 @@ class ClientCall:
                 CAPTURING.note(fault)
 
     def begin(self, client: Any, options: Options, *, may_record: bool) -> None:  # noqa: ANN401 # as openai
-        """Before the first try is sent, look for the span around it, and create one where there is none."""
+        """Before the first try is sent, look for the call span around it, and start one of ours where there is none.
+
+        `may_record` is False where only calls that an instrumentor records are captured. Later tries change nothing.
+        """
         if self._has_begun:
             return
         self._has_begun = True
@@ -154,18 +168,22 @@ class ClientCall:
         if self.span is not None or not may_record or any(map(otel_context.get_value, _SUPPRESSED)):
             return
         around = trace.get_current_span()
-        if not is_followed(around) and is_call_by_now(around):  # of a provider that is not recorded
+        # An instrumentor records this call, but with a TracerProvider that art-otel does not record. A second span of
+        # ours would show the app one call twice.
+        if not is_followed(around) and is_call_by_now(around):
             return
         self.span, self.is_own = _start(client, options), True
         self._attached_span = otel_context.attach(trace.set_span_in_context(self.span))
 
     def trace_headers(self) -> dict[str, str]:
-        """What lets a gateway, or a traced server, know of the span: not every instrumentor does so for its own.
+        """The headers of W3C Trace Context that name the span as parent; {} where the span is in no rollout.
 
-        As W3C's Trace Context has it. OTel's propagator would make a context for it.
+        A gateway or a traced server needs them to join the rollout, and not every instrumentor sends them. For example
+        `{"traceparent": "00-<32 hex digits of the trace>-<16 of the span>-01"}`.
         """
         if self.span is None or names.ROLLOUT_ID not in attributes_of(self.span):
             return {}
+        # Spelled here, because OTel's propagator would make a whole context for these few characters.
         context = self.span.get_span_context()
         ids = f"{trace.format_trace_id(context.trace_id)}-{trace.format_span_id(context.span_id)}"
         state = context.trace_state.to_header() if context.trace_state else ""
@@ -180,16 +198,16 @@ class ClientCall:
         *,
         hides_usage: bool,
     ) -> bool:
-        """Take the response that has begun, and write to the span as soon as that ends.
+        """Take the response that has begun, and write to the span when the span ends.
 
-        False where no span records it, or its span is in no rollout.
+        Returns False, and captures nothing, where no span records the call or its span is in no rollout.
 
-        `scrubber` reads what was asked and answered here, because ids spell what an instrumentor need not have
-        recorded. `stream_close` is what it means if the app closes the stream before it ends. `hides_usage` says that
-        the app did not ask for the usage of its stream.
+        `scrubber` looks for secrets in the request and the answer. The span's texts do not suffice: token ids spell the
+        whole answer, also what an instrumentor did not record. `stream_close` says what it means that the app closes a
+        stream early. `hides_usage` says that art-otel asked for the usage of the stream and the app did not.
         """
         span = self.span
-        if span is None or not span.is_recording():
+        if span is None or not span.is_recording():  # a span that ended with an earlier try takes no more attributes
             span = self.span = current_call_span()
             self.is_own = False
         if span is None or names.ROLLOUT_ID not in attributes_of(span):
@@ -220,7 +238,7 @@ class ClientCall:
                 lost_messages(attributes_of(span), asked, records_content=partial(_records_content, span))
             )
         if self.is_own and error is not None and span.is_recording():
-            if self.request is not None:
+            if self.request is not None:  # a failed call keeps its prompt, which is all that can be known of it
                 asked = asked_body(self.request.content)
                 span.set_attributes(cast(Any, asked if is_spooled_only(span) else whole_attributes(asked)))
             _fail(span, error)
@@ -228,14 +246,18 @@ class ClientCall:
             span.end()
         elif error is None or isinstance(error, Exception) or not span.is_recording():
             return
-        elif not self.is_own and _is_openllmetry(span):  # it catches Exception only, and would never end its span
+        # For example CancelledError: OpenLLMetry catches Exception only, and would never end its span.
+        elif not self.is_own and _is_openllmetry(span):
             _fail(span, error)
 
     def _write_at_end_of(self, span: Span) -> None:
-        """Write to the span as soon as it ends. One of ours ends with the answer, as does one that nobody would end."""
+        """Put `_SpanEnd` in the place of `span.end`, so that the captured attributes are written when the span ends.
+
+        When the answer is over, `_over` ends a span of ours, and a span of OpenLLMetry that would stay open.
+        """
         ending = vars(span).get("end")
         if isinstance(ending, _SpanEnd):
-            ending.call = self  # the span asked again, and the last answer is the one
+            ending.call = self  # a second call below one span, as of a library that retries: the last answer counts
         else:
             vars(span)["end"] = _SpanEnd(span, self)
         if self.tee is None or self.tee.is_over:
@@ -244,18 +266,22 @@ class ClientCall:
             self.tee.when_over(partial(self._over, span))
 
     def _over(self, span: Span) -> None:
-        """Nobody gets more of the answer. OpenLLMetry ends the span of a stream that was left late, or never."""
+        """End a span of ours, now that the app has all of the answer that it will get."""
+        # OpenLLMetry ends the span of a stream that the app left too late, or never.
         is_left = self.tee is not None and self.tee.was_left and _is_openllmetry(span)
         if (self.is_own or is_left) and span.is_recording():
             span.end()
 
     def write(self, span: Span) -> bool:
-        """Set the captured attributes on a span that still records. Whether a scan of all of them found no secret."""
+        """Set the captured attributes on a span that still records.
+
+        Returns True only if the scrubber read the whole request and answer and found no secret in them.
+        """
         tee, response = self.tee, self._response
         if response is None:
             return False
         existing = attributes_of(span)
-        if self.is_own and is_spooled_only(span):
+        if self.is_own and is_spooled_only(span):  # only our reader gets the span: no need to parse the bodies here
             self._write_bodies(span, response, existing)
             return False
         asked, answered = response.request.content, self._answered(response)
@@ -285,7 +311,7 @@ class ClientCall:
         return is_clean
 
     def _write_bodies(self, span: Span, response: Response, existing: Attributes) -> None:
-        """Set both bodies as they were: whoever reads the spool says what they mean."""
+        """Set both bodies as they were sent. The reader of the spool parses them, outside of the app's time."""
         tee = self.tee
         added = {**asked_body(response.request.content), **self._versions(existing)}
         failure = None if tee is None else tee.failure
@@ -309,7 +335,10 @@ class ClientCall:
             _tell_error(span, failure)
 
     def _versions(self, existing: Attributes) -> dict[str, str]:
-        """The version of the weights as the request left, and as the answer ended if that is another."""
+        """The attributes of the version of the weights when the request left, and when the answer ended if it changed.
+
+        For example `{"art.policy.version": "7", "art.policy.version.end": "8"}`; {} where no version is known.
+        """
         if self.policy_version is None or names.POLICY_VERSION in existing:
             return {}
         at_end = None if self.ask_version is None else self.ask_version()
@@ -319,14 +348,17 @@ class ClientCall:
         return versions
 
     def _answered(self, response: Response) -> dict[str, Value]:
-        """The body of the answer, as far as it came; empty where it is no JSON object."""
+        """The body of the answer as far as the app read it; {} where the body is no JSON object."""
         joined = None if self.tee is None else self.tee.joined()
         if joined is not None:
             return joined
         return json_object(response.content if self.tee is None else self.tee.content()) or {}
 
     def end(self, span: Span, end_time: int | None) -> None:
-        """Write to the span and end it. The span processor that is told so need not scan the same texts again."""
+        """Write to the span, and end it.
+
+        Where `write` found no secret, the span processor is told so and does not scan the same texts a second time.
+        """
         is_clean = False
         try:
             is_clean = self.write(span)
@@ -334,6 +366,7 @@ class ClientCall:
                 self._hand_on(span)
         except Exception as fault:  # noqa: BLE001 # the span ends all the same
             CAPTURING.note(fault)
+        # Only of spans in these scopes is it known that every text in them is from the two bodies that were scanned.
         if not is_clean or self._scrubber is None or not (self.is_own or _scope(span).startswith(_CLIENT_S)):
             span.end(end_time)
             return
@@ -341,7 +374,10 @@ class ClientCall:
             span.end(end_time)
 
     def _hand_on(self, span: Span) -> None:
-        """Let a call span around this one, which may run longer, be written with the rest of the answer."""
+        """Let the next call span around this one, which may run longer, get the rest of the answer.
+
+        A framework's span and a client instrumentor's span may both record one call, and the inner one ends first.
+        """
         around = next((outer for outer in _call_spans(span) if outer is not span), None)
         if around is not None:
             self._write_at_end_of(around)
@@ -351,7 +387,7 @@ _RUNNING: Final = (None, "queued", "in_progress")
 
 
 def is_unfinished(body: dict[str, Value]) -> bool:
-    """Whether the body of an answer does not say how it ended."""
+    """Whether an answer does not say how sampling ended: no `finish_reason`, or a Responses `status` that goes on."""
     if "output" in body:
         return body.get("status") in _RUNNING
     choices = [values.mapping(choice) or {} for choice in values.items(body.get("choices")) or ()]
@@ -362,22 +398,25 @@ _current: Final[ContextVar[ClientCall | None]] = ContextVar("art-otel-call", def
 
 
 def current_call() -> ClientCall | None:
-    """The call that this code is part of."""
+    """The call of the client in which this code runs; None outside of calls."""
     return _current.get()
 
 
 def current_call_span() -> Span | None:
-    """The nearest span around this code that records an LLM call: another's may be current that is no call to us."""
+    """The nearest span around this code that records an LLM call and still runs.
+
+    The current span itself may be none, for example an HTTP client's span within the call.
+    """
     return next(_call_spans(trace.get_current_span()), None)
 
 
 def attributes_of(span: Span) -> Attributes:
-    """The attributes so far; the API has no word for them, the SDK has."""
+    """The attributes that a span has so far; {} for spans that are not the SDK's, since OTel's API cannot read them."""
     return cast(Attributes, getattr(span, "attributes", None) or {})
 
 
 class _SpanEnd:
-    """`span.end` of a span that a call writes to."""
+    """The function in the place of `span.end` on a span that a call writes to. It restores the real one when called."""
 
     __slots__ = ("_is_held", "_span", "call")
 
@@ -387,7 +426,11 @@ class _SpanEnd:
         self._is_held = False
 
     def __call__(self, end_time: int | None = None) -> None:
-        """End the span. One whose answer the app has yet to read ends with the response, at the time it was told."""
+        """End the span; a raw response that the app has yet to read is waited for.
+
+        With `with_raw_response` an instrumentor ends its span before the body is read. Then the attributes are written
+        when the body is closed, and the span gets the end time of this first call.
+        """
         if self._is_held:
             return
         if (tee := self.call.tee) is not None and tee.is_raw:
@@ -404,9 +447,10 @@ class _SpanEnd:
 
 
 def _call_spans(span: Span) -> Iterator[Span]:
-    """The span and those around it, the innermost first, that record an LLM call of its rollout and have not ended.
+    """The running call spans of one rollout, from this span outwards.
 
-    What a tool or an agent asks is not what the call around it asks.
+    The search stops at the span of a tool or an agent: a call that a tool makes is another call than the one that the
+    tool runs in.
     """
     rollout: object = None
     is_first = True
@@ -422,9 +466,10 @@ def _call_spans(span: Span) -> Iterator[Span]:
 
 
 def _scanned(scrubber: Scrubber, asked: list[str], answer: dict[str, str | bool]) -> tuple[dict[str, str | bool], bool]:
-    """Return the attributes of an answer, and whether no secret was asked or answered.
+    """Return the attributes that may be written, and whether prompt and answer were read and hold no secret.
 
-    Where one was, tokens are left out and the call is marked. The ids of a prompt that nobody can read are left out.
+    With a secret in them, the token ids are left out if the scrubber alters texts, and the call is marked. The ids of a
+    prompt that has no readable text, such as one given as ids, are left out: no scrubber can look into them.
     """
     texts = [*asked, str(answer.get(names.RESPONSE_CHOICES, ""))]
     if scrubber.may_hold_secret(texts) and any(map(scrubber.holds_secret, texts)):
@@ -440,7 +485,7 @@ def _is_openllmetry(span: Span) -> bool:
 
 
 def _records_content(span: Span) -> bool:
-    """Whether OpenLLMetry made the span, and was not told to leave out what is asked and answered."""
+    """Whether OpenLLMetry made the span and is not configured to leave out prompts and answers."""
     return _is_openllmetry(span) and os.environ.get("TRACELOOP_TRACE_CONTENT", "true").lower() == "true"
 
 
@@ -449,7 +494,7 @@ def _scope(span: Span) -> str:
 
 
 def _exchange(options: Options, request: Request) -> Exchange:
-    """The exchange that begins with a request of these options."""
+    """The exchange of a request that was made with these options."""
     return Exchange(dialect_of(options.url) or "chat", options.url, request.content, time_ns())
 
 
@@ -460,13 +505,16 @@ def _start(client: Any, options: Options) -> Span:  # noqa: ANN401 # as openai
 
 
 def _tell_error(span: Span, failure: CallFailure) -> None:
-    """Let the span be that of a call that failed. What the message says may tell whether it is the policy's doing."""
+    """Mark the span as a failed call, with the error's message.
+
+    The message is kept because it may tell a fault of the policy, such as a prompt that is too long, from an outage.
+    """
     span.set_attribute(ERROR_TYPE, failure.type)
     span.set_status(StatusCode.ERROR, failure.message or failure.type)
 
 
 def _fail(span: Span, error: BaseException) -> None:
-    if isinstance(error, GeneratorExit):  # its coroutine is closed
+    if isinstance(error, GeneratorExit):  # the app closed the coroutine that waited for the answer
         _tell_error(span, CallFailure(*CLOSED))
     else:
         _tell_error(span, CallFailure(type(error).__name__, str(error)[:LONGEST_MESSAGE]))

@@ -1,17 +1,20 @@
 """Capture: exact tokens, choices and request parameters onto the live spans of LLM calls.
 
-`Capture` puts hooks around the moments of a call: around the whole request, which makes a `ClientCall` current; around
-the making of each try's request, where the call finds its span, and is told what to ask the server for beside what the
-app does; around its sending, because a server may refuse that; around the answer, which the call reads as the app does.
+`Capture` puts a hook around four methods of openai's client:
 
-OpenLLMetry's instrumentor is repaired where its errors would reach the app because we started it: each repair stands
-for one fault and is named with it. Where the code is not as the fault has it, it is left alone; once the fault is gone,
-its repair changes nothing (as of opentelemetry-instrumentation-openai 0.62.4).
+    request            one call with all its tries      make a `ClientCall` the current one
+    _build_request     the HTTP request of one try      find the call's span; ask for token ids where the app does not
+    _send_request      sending it                       send again with less, if the server refuses the addition
+    _process_response  the response has begun           copy the body while the app reads it
 
-Invariant: it works whichever instrumentor makes the spans and whenever it was put in place; it imports neither openai
-nor an instrumentor; what goes wrong in it is logged and never raised into the app. Of requests only those change whose
-call is recorded in a rollout, by fields and headers that the app says nothing about. One that is refused for them is
-sent again without: the app sees no refusal that it did not cause.
+Invariant: Capture works with any instrumentor, in any order of set-up, and imports neither openai nor an instrumentor.
+Its own faults are logged and never raised into the app. A request changes only if its call is recorded in a rollout,
+and only by fields and headers that the app did not set. If a server refuses these, the request is sent again without
+them: the app sees no refusal that it did not cause.
+
+Some faults of OpenLLMetry's instrumentor (as of opentelemetry-instrumentation-openai 0.62.4) raise into the app. Since
+art-otel starts that instrumentor, it repairs them: `REPAIRS` has one function for each fault. A repair of a fault that
+a later version does not have changes nothing.
 """
 
 import copy
@@ -74,14 +77,14 @@ def install(
     makes_spans: bool = True,
     stream_close: StreamClose = "left",
 ) -> "Capture":
-    """Capture calls of openai's clients from now on. What was installed before is replaced.
+    """Capture the calls of openai's clients from now on. An earlier installation is replaced.
 
-    `request_tokens` asks servers for token ids and logprobs where the app does not. The version of the weights that
-    sampled is read from the response header `policy_version_header`, else asked of `policy_version` as the request
-    leaves, and again as the answer ends.
-    Token ids are written only where `scrubber` finds no secret in what they spell. Without `makes_spans` only calls
-    that somebody else records are captured. `stream_close` is what it means where the app closes a stream before it
-    ends.
+    - `request_tokens`: ask servers for token ids and logprobs where the app does not.
+    - `policy_version_header`: the response header that names the version of the weights. Without it (or where a
+      response lacks it) the function `policy_version` is asked when the request leaves and when the answer ends.
+    - `scrubber`: token ids are written only where it finds no secret in the texts that they spell.
+    - `makes_spans`: start a span for a call that no instrumentor records. False: capture only what others record.
+    - `stream_close`: what it means that the app closes a stream before its end.
     """
     global _installed  # noqa: PLW0603 # the client's classes are the process's, and so are their hooks
     with _lock:
@@ -109,7 +112,11 @@ def uninstall() -> None:
 
 
 class Capture:
-    """What is captured and how. `problems` says what cannot be had of the modules that are imported."""
+    """The hooks of one `install`, with its settings (described there).
+
+    `problems` are texts for a person: which hook found no place in this version of openai, and what is lost by that.
+    `calls` counts the captured responses.
+    """
 
     def __init__(
         self,
@@ -133,13 +140,13 @@ class Capture:
         self._is_removed = False
 
     def place(self) -> None:
-        """Hook what is imported, and what will be as soon as it is."""
+        """Put the hooks into the modules that are imported, and into the others as soon as they are."""
         after_import("openai", self._hook_client)
         for module, name, around in REPAIRS:
             after_import(module, partial(self._repair, module, name, around))
 
     def remove(self) -> None:
-        """Undo everything."""
+        """Take all hooks out again. A module that is imported later is left alone."""
         self._is_removed = True
         self._patches.undo()
 
@@ -177,7 +184,10 @@ class Capture:
         return async_request if inspect.iscoroutinefunction(method) else request
 
     def _build(self, token_requests: TokenRequests | None, method: Method) -> Method:
-        """Wrap `_build_request` of a client, which makes the request of one try."""
+        """Wrap `_build_request` of a client, which makes the request of one try.
+
+        With `token_requests` the wrapped method asks for token ids, too.
+        """
 
         def build(client: Any, options: Options, *args: Any, **kwargs: Any) -> Request:  # noqa: ANN401 # as openai
             def make(options: Options) -> Request:
@@ -223,7 +233,7 @@ class Capture:
         if call is None or call.request is None or self._is_removed:
             return
         if self._header is not None and (named := response.headers.get(self._header)) is not None:
-            call.policy_version, call.ask_version = named, None
+            call.policy_version, call.ask_version = named, None  # the server knows better than the app's function
         asks_usage = isinstance(call.asked, InjectedRequest) and call.asked.asking.additions.asks_usage
         if call.answer(options, response, self._scrubber, self._stream_close, hides_usage=asks_usage):
             self.calls += 1
@@ -236,9 +246,10 @@ class Capture:
 
 
 class InjectedRequest(NamedTuple):
-    """A request that asks its server for more than the app did with its own `options`.
+    """A request by which art-otel asks the server for more than the app did with its own `options`.
 
-    `asking` says for what, and `headers` are those that every try has; `make` makes a request of options.
+    `asking` says what is asked for, and asks for less after each refusal. `headers` (of the trace) stay in every try.
+    `make` is the client's own method that turns options into an HTTP request.
     """
 
     asking: TokenAsking
@@ -248,7 +259,7 @@ class InjectedRequest(NamedTuple):
     make: Callable[[Options], Request]
 
     def asked(self) -> Options:
-        """The options with what is asked for now."""
+        """The app's options with the fields and headers that are asked for now."""
         added = self.asking.additions
         return _with(self.options, {**self.headers, **added.ask.headers}, added.fields)
 
@@ -261,8 +272,11 @@ def _asking(
     headers: Mapping[str, str],
     make: Callable[[Options], Request],
 ) -> Options:
-    """Return the options with headers and what is asked for beside what the app does, and note it at the call."""
-    call.asked = None
+    """Return the app's options with the headers and the additions, and note at the call what must be taken out again.
+
+    A body that is no JSON object gets the headers only.
+    """
+    call.asked = None  # of an earlier try
     given = options.json_data
     if not isinstance(given, Mapping):
         return _with(options, headers, {})
@@ -276,7 +290,7 @@ def _asking(
 
 
 def _with(options: Options, headers: Mapping[str, str], missing: Mapping[str, object]) -> Options:
-    """Return the options with headers that the app has not given, and the fields that are missing."""
+    """Return a copy of the options with those of the `headers` that the app did not set, and the `missing` fields."""
     extended = copy.copy(options)
     given = options.headers  # openai has something that is no mapping where the app gave none
     own = dict(cast(Mapping[str, object], given)) if isinstance(given, Mapping) else {}
@@ -291,7 +305,10 @@ def _with(options: Options, headers: Mapping[str, str], missing: Mapping[str, ob
 
 
 def _send(method: Method) -> Method:
-    """Wrap the method that sends a request, of a client or of httpx, sync or async."""
+    """Wrap the method that sends a request, of openai's client or of httpx, sync or async.
+
+    A refused request is sent again here, below the client's own retries: it costs the app none of its `max_retries`.
+    """
 
     def send(sender: Any, request: Request, **kwargs: Any) -> Response:  # noqa: ANN401 # as openai and httpx
         response: Response = method(sender, request, **kwargs)
@@ -319,7 +336,10 @@ def _send(method: Method) -> Method:
 
 
 def _refused(request: Request, response: Response) -> InjectedRequest | None:
-    """Take from the call what was asked with its request, if it may be why that was refused."""
+    """Return the injected request that this response refuses, if the additions may be the reason; else None.
+
+    It is taken from the call (`asked` becomes None) so that no other response is blamed on it.
+    """
     if response.status_code not in REFUSALS:
         return None
     with _REMEMBERING:
@@ -332,7 +352,7 @@ def _refused(request: Request, response: Response) -> InjectedRequest | None:
 
 
 def _again(asked: InjectedRequest, refused: Response) -> Request:
-    """The request with less asked for."""
+    """The same request with fewer additions, in the end with none; it becomes the call's request."""
     asked.asking.ask_less(refused.status_code, refused.content)
     request = asked.make(asked.asked())
     call = current_call()
@@ -349,7 +369,10 @@ Repair: TypeAlias = Callable[[Function], Function]
 
 
 def _forgiving(accumulate: Function) -> Function:
-    """Fault: a choice that streams before one of a lower index, and a chunk without choices, raise into the app."""
+    """Repair of this fault: a choice that streams before one of a lower index raises into the app.
+
+    So does a chunk without choices.
+    """
 
     def forgiving(item: Any, complete_response: Any) -> None:  # noqa: ANN401 # as OpenLLMetry
         try:
@@ -361,7 +384,7 @@ def _forgiving(accumulate: Function) -> Function:
 
 
 def _leaving_out_reasoning(sanitize: Function) -> Function:
-    """Fault: where `reasoning` is no dict, a stream of the Responses API raises AttributeError into the app."""
+    """Repair of this fault: where `reasoning` is no dict, a stream of Responses raises AttributeError into the app."""
 
     def sanitizing(kwargs: dict[str, Any]) -> dict[str, Any]:
         sane: dict[str, Any] = sanitize(kwargs)
@@ -371,7 +394,10 @@ def _leaving_out_reasoning(sanitize: Function) -> Function:
 
 
 def _leaving_out_ungiven(write: Function) -> Function:
-    """Fault: what stands for a parameter that was not given is written; OTel's SDK logs a warning for each."""
+    """Repair of this fault: openai's placeholder of a parameter that the app did not give is written to the span.
+
+    OTel's SDK logs a warning for each, because the placeholder is no value of an attribute.
+    """
 
     def writing(span: Any, name: str, value: Any) -> None:  # noqa: ANN401 # as OpenLLMetry
         if type(value).__name__ not in ("Omit", "NotGiven"):
@@ -386,11 +412,11 @@ REPAIRS: Final[tuple[tuple[str, str, Repair], ...]] = (
     (f"{OPENLLMETRY}.shared.chat_wrappers", "_accumulate_stream_items", _forgiving),
     (f"{OPENLLMETRY}.v1.responses_wrappers", "_sanitize_sentinel_values", _leaving_out_reasoning),
 )
-"""By the module that has the fault and the name of its function."""
+"""The module with the fault, the name of its function, and the repair that is put around the function."""
 
 
 def repair(module: ModuleType, name: str, around: Repair, patches: Patches) -> None:
-    """Repair a function of a module, if it has it."""
+    """Put a repair around a function of a module; nothing where the module has no such function."""
     function: Any = getattr(module, name, None)
     if callable(function):
         patches.set(module, name, functools.wraps(function)(around(function)))
@@ -432,7 +458,8 @@ def lead_around_openllmetry() -> Patches:
 def _ask(instrumented: Any, _client: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401 # as openai
     goes_around = bool(kwargs.get("stream"))
     if not goes_around and is_spooled_only(trace.get_current_span()):
-        # Of a call span around the request nobody knows that it has the prompt: there OpenLLMetry's has it.
+        # A framework's call span around the request may lack the prompt; OpenLLMetry's span has it. So OpenLLMetry is
+        # left out only where no such span is around, and a span of ours records the call.
         goes_around = current_call_span() is None
     for value in () if goes_around else kwargs.values():
         goes_around = goes_around or isinstance(value, Iterator)

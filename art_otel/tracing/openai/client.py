@@ -1,9 +1,9 @@
-"""Client: what is used of openai's client, of httpx's requests and responses, and where hooks are put into it.
+"""Client: the parts of openai's client and of httpx that art-otel uses, and where its hooks go.
 
-Invariant: the places are private to openai, so their parameters are looked at first; where they are others, the client
-stays as it is and a problem says what cannot be had. They are reached whoever else wraps the client, in any order,
-because everybody else wraps what stands around them. `undo` leaves every place as it was found, but for those where
-somebody else has put something since.
+Invariant: the hooked methods are private to openai, so their parameters are checked first. Where a parameter is
+missing, that client stays as it is and a problem says what is lost. Instrumentors wrap the public methods, which call
+these, so the hooks work in any order of set-up. `undo` restores every method, but for those that another library has
+replaced since.
 
 Source of the places: openai/_base_client.py of openai 1.66, 1.109, 2.8 and 3.52.
 """
@@ -38,21 +38,21 @@ Wrap: TypeAlias = Callable[[Method], Method]
 
 
 class Patches:
-    """What was put where, and what was there before."""
+    """Replaced attributes of classes and modules, each with its earlier value, so that they can be restored."""
 
     def __init__(self) -> None:
         self._placed: list[tuple[type | ModuleType, str, object, object]] = []
 
     def set(self, owner: type | ModuleType, name: str, value: object) -> None:
-        """Put a value in the place of whatever `owner` itself has there."""
+        """Set an attribute of `owner`, and remember its earlier value."""
         self._placed.append((owner, name, value, vars(owner).get(name, _ABSENT)))
         setattr(owner, name, value)
 
     def undo(self) -> None:
-        """Take everything back, the last first."""
+        """Restore all attributes, the last one first."""
         while self._placed:
             owner, name, value, before = self._placed.pop()
-            if vars(owner).get(name) is not value:
+            if vars(owner).get(name) is not value:  # another library wrapped ours: restoring would take out its hook
                 continue
             if before is _ABSENT:
                 delattr(owner, name)
@@ -61,10 +61,14 @@ class Patches:
 
 
 class Hooks(NamedTuple):
-    """What is put around the methods of both clients: a whole call, the making of a try's request, its answer.
+    """The wrappers for the methods of both clients, sync and async.
 
-    `stream` is put around the initializer of its streams.
-    `asking_build` is put in the place of `build` where `send` can be put around the sending of a request.
+    - `request`: around a whole call.
+    - `build`: around the making of the HTTP request of one try.
+    - `process`: around the handling of a response.
+    - `stream`: around `__init__` of the client's streams.
+    - `send`: around the sending of a request; None where nothing is asked of servers.
+    - `asking_build`: takes the place of `build` where `send` found its method: only there a refusal can be mended.
     """
 
     request: Wrap
@@ -76,7 +80,7 @@ class Hooks(NamedTuple):
 
 
 def hook(openai: ModuleType, patches: Patches, hooks: Hooks) -> list[str]:
-    """Put the hooks in place. Returns the problems met."""
+    """Put the hooks into the module `openai`. Returns the problems, as texts for a person."""
     problems: list[str] = []
     version = getattr(openai, "__version__", "(unknown version)")
     for name in _CLIENTS:
@@ -106,7 +110,7 @@ def hook(openai: ModuleType, patches: Patches, hooks: Hooks) -> list[str]:
 
 
 def _sender(openai: ModuleType, client: type) -> tuple[type, str]:
-    """Who sends requests by which method: the client itself, before openai 3 that of httpx."""
+    """The class and the method that send requests: openai's client from version 3 on, before that httpx's client."""
     httpx = getattr(getattr(openai, "_base_client", None), "httpx", None)
     if hasattr(client, _SEND) or httpx is None:
         return client, _SEND
@@ -119,7 +123,7 @@ def _place(client: type, name: str, wrap: Wrap, patches: Patches) -> None:
 
 
 def _changed(client: type, name: str) -> str | None:
-    """How a method differs from the one that is known; None when it does not."""
+    """How a method differs from the one that the hooks are written for; None where it does not."""
     method: object = getattr(client, name, None)
     if not callable(method):
         return f"{client.__name__}.{name} is gone"
@@ -128,7 +132,10 @@ def _changed(client: type, name: str) -> str | None:
 
 
 RAW_HEADER: Final = "x-stainless-raw-response"
-"""Tells the client to hand out the response itself: `true` and `raw` when it was read, `stream` before."""
+"""The request header by which `with_raw_response` asks the client for the response object instead of the parsed answer.
+
+Its value is `true` or `raw` where the client reads the body first, `stream` where the app reads it.
+"""
 
 
 class Options(Protocol):
@@ -161,7 +168,7 @@ class Response(Protocol):
 
     @property
     def request(self) -> Request:
-        """What it answers."""
+        """The request that this response answers."""
         ...
 
     @property

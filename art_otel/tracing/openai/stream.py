@@ -1,9 +1,12 @@
 """Stream: the body of one response, read on its way to the app.
 
-Invariant: the app gets the same bytes from the same methods, and every exception unchanged; nothing is read that the
-app does not read, and what was read at any moment is what the app was given. Only the event with the usage that we
-asked for, and the app did not, is kept from the app. A fault of ours ends our reading, not the stream. Of a stream that
-never came to its end, everything is kept as far as it had come.
+    httpx's iter_bytes ─► ResponseTee ─► the app
+                              └─► a copy of every piece ─► StreamedAnswer: the answer as far as it came
+
+Invariant: the app gets the same bytes from the same methods, and every exception unchanged. The tee reads only when the
+app reads, so at any moment it knows exactly what the app was given. One event is kept from the app: the usage that
+art-otel asked for and the app did not. A fault of ours ends our copy, never the app's stream. A stream that breaks
+keeps everything that came before.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -24,17 +27,17 @@ _BEGUN: Final[dict[str, list[Value]]] = {
     "choices": [{"index": 0, "finish_reason": None}],
     "output": [{"type": "message", "role": "assistant", "content": []}],
 }
-"""What the app has of a stream that it left before anything sampled came: the beginning of an answer."""
+"""The fields of an empty answer, for a stream that the app left before the first sampled text came."""
 _AT_ONCE: Final = 256
-"""Pieces that pass before they are read: many at once cost less than each by itself."""
+"""So many pieces pass before they are parsed: parsing many at once costs less than one at a time."""
 
 
 class ResponseTee:
-    """The body of `response`, which is yet to be read: the answer of `exchange`.
+    """A copy of the body of `response`, taken while the app reads it; the body is the answer of `exchange`.
 
-    Its generators, sync or async, stand in the place of those of httpx, through which every reader of a response gets
-    its body, and keep what they hand on. With `hides_usage` the event that has only the usage is kept from the app.
-    `is_raw` says that the app asked for the response itself, which it has before the body.
+    Its generators replace `iter_bytes` and `aiter_bytes` of this one response: every way to read a body in httpx goes
+    through one of the two. With `hides_usage` the event that holds nothing but the usage is not given to the app.
+    `is_raw` is True where the app asked for the response object (`with_raw_response`), before its body is read.
     """
 
     def __init__(self, response: Response, exchange: Exchange, *, hides_usage: bool = False) -> None:
@@ -47,16 +50,21 @@ class ResponseTee:
         self._splits = is_stream and raw != "stream"
         self._hides_usage = is_stream and hides_usage
         self._held = b""
-        """The beginning of an event, which is handed on with its end where the usage is hidden."""
+        """The beginning of an event whose end has not come: with `hides_usage` only whole events can be judged."""
         self._has_begun = False
-        """Whether somebody reads."""
+        """Whether the app has begun to read the body."""
         self._passed: list[bytes] = []
-        """What was handed on and not read yet; of a body that is no stream, all."""
+        """Pieces that the app has and that are not parsed yet; the whole body where it is no stream."""
         self._broke: str | None = None
+        """The class name of the exception that broke the body."""
         self._is_read = False
+        """Whether the body came to its end, or to an error that an app can catch as Exception."""
         self._is_awaited = False
+        """Whether the next piece is being waited for: then an exception is the server's, else it is the app's."""
         self._is_blind = False
+        """Whether a fault of ours has ended the parsing."""
         self._after: list[Callable[[], None]] = []
+        """What `when_over` deferred until it is known whether the body broke."""
         iter_bytes, aiter_bytes = response.iter_bytes, response.aiter_bytes
         vars(response).update(
             iter_bytes=partial(self._begin, iter_bytes, self._pass_on),
@@ -65,7 +73,7 @@ class ResponseTee:
 
     @property
     def failure(self) -> CallFailure | None:
-        """The exception, or what the event said, that broke the body; None while nothing did."""
+        """What broke the body: an exception of the connection, or an error event of the server; None while neither."""
         said = None if self._events is None else self._read(self._events).failure
         if self._broke is None:
             return said
@@ -73,7 +81,10 @@ class ResponseTee:
 
     @property
     def was_left(self) -> bool:
-        """Whether the body is a stream that was closed before its end, by no error that `except Exception` sees."""
+        """Whether the body is a stream that was closed before its end without an error, or by one like CancelledError.
+
+        An instrumentor that catches only Exception does not notice that such a stream is over.
+        """
         if self._events is None or not self._response.is_closed or self._is_read:
             return False
         events = self._read(self._events)
@@ -81,24 +92,25 @@ class ResponseTee:
 
     @property
     def is_closed_by_app(self) -> bool:
-        """Whether the app stopped reading a stream before its end, where the span of the call ends now.
+        """Whether the app stopped reading a stream before its end; ask it when the span of the call ends.
 
-        It closed the stream, or dropped it: then who reads it for the app is gone, before the response is closed.
+        The app closed the stream, or dropped its last reference. In the second case the response may still be open, so
+        a stream whose reading has begun and whose span ends counts as closed, too.
         """
         if self._events is None or self._is_read or self.failure is not None or self._events.is_done:
             return False
-        if self._is_awaited:  # it breaks, and what broke it is not said yet
+        if self._is_awaited:  # the stream is breaking right now, and the exception has not arrived here yet
             return False
         return self._response.is_closed or self._has_begun
 
     @property
     def is_cut(self) -> bool:
-        """Whether the body is a stream of which the end is not joined any more."""
+        """Whether the stream was longer than is kept, so that the end of its answer is missing."""
         return self._events is not None and self._events.is_cut
 
     @property
     def is_to_come(self) -> bool:
-        """Whether nobody has begun to read a body that can still be read."""
+        """Whether the body can still be read and the app has not begun to read it."""
         return not self._has_begun and not self._response.is_closed
 
     @property
@@ -107,9 +119,10 @@ class ResponseTee:
         return self._response.is_closed or self.failure is not None
 
     def joined(self) -> dict[str, Value] | None:
-        """The body that the events of a stream make, as far as they have passed; None of a body that is no stream.
+        """The JSON body that a stream's events make together, as far as the app has them.
 
-        None too while nobody has read and somebody still may. What was left before an answer came has an empty one.
+        None where the body is no stream, or where the app has not begun to read an open one. A stream that the app left
+        before any text came gives an empty answer (one choice with `finish_reason` None).
         """
         if self._events is None or (not self._has_begun and not self.was_left):
             return None
@@ -119,24 +132,28 @@ class ResponseTee:
         return {name: value or _BEGUN.get(name, value) for name, value in body.items()}
 
     def json(self) -> bytes | None:
-        """That body as JSON."""
+        """The body of `joined` as JSON bytes; None in the same cases."""
         if self._events is None or (not self._has_begun and not self.was_left):
             return None
         return msgspec.json.encode(self.joined()) if self.was_left else self._read(self._events).json()
 
     @property
     def response_id(self) -> str | None:
-        """The id that the events of a stream give the answer."""
+        """The id that a stream's events give the answer; None where they give none, or the body is no stream."""
         return None if self._events is None else self._read(self._events).response_id
 
     def content(self) -> bytes:
-        """The bytes of a body that is no stream, as far as they have passed."""
+        """The bytes of a body that is no stream, as far as the app has them."""
         if self._has_begun:
             return b"".join(self._passed)
         return self._response.content if self._response.is_closed else b""
 
     def when_over(self, act: Callable[[], None]) -> None:
-        """Do something once the body is closed; where it breaks, once that is known."""
+        """Call `act` once the body is closed; if the body breaks, once the exception is known.
+
+        httpx closes the response before the exception reaches our generator. Without the delay the call would be
+        recorded as one that the app left.
+        """
 
         def closed() -> None:
             if self._is_awaited:
@@ -147,7 +164,7 @@ class ResponseTee:
         when_closed(self._response, closed)
 
     def _begin(self, read: Callable[..., Any], pass_on: Callable[[Any], Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as httpx has them
-        """Begin to read the body, in the place of httpx's generator, unless that was done before."""
+        """Stand in for httpx's generator: the first reader is copied, a later one gets httpx's own generator."""
         chunks = read(*args, **kwargs)
         if self._has_begun:
             return chunks
@@ -195,7 +212,10 @@ class ResponseTee:
             yield rest
 
     def _pieces(self, chunk: bytes) -> Iterator[bytes]:
-        """Cut what came into the events in which the app gets it, and keep each as it is given."""
+        """Split a chunk into events, and give them one by one, so that `_passed` holds exactly what the app took.
+
+        A chunk of two events after which the app stops at the first one would else be recorded as both.
+        """
         self._is_awaited = False
         if self._after:
             self._go_on()
@@ -215,7 +235,10 @@ class ResponseTee:
         return pieces
 
     def _break_off(self, error: BaseException) -> None:
-        """Note that the body broke, if nothing of it was in the app's hands: else the app closed or dropped it."""
+        """Note what broke the body, if it happened while the next piece was awaited.
+
+        An exception at a `yield` is the app's: it closed or dropped the stream, which is no failure of the server.
+        """
         if self._is_awaited:
             self._is_read = isinstance(error, Exception)
             self._broke = type(error).__name__
@@ -223,7 +246,7 @@ class ResponseTee:
             self._go_on()
 
     def _end(self) -> bytes:
-        """Note that the body ended as it should, and give what was held back."""
+        """Note that the body came to its end, and return the held rest for the app; b"" where it is hidden usage."""
         self._is_read = True
         rest, self._held = self._held, b""
         if rest:
@@ -232,14 +255,14 @@ class ResponseTee:
         return b"" if _is_usage(rest) else rest
 
     def _go_on(self) -> None:
-        """Note that nothing is awaited any more, and do what waited for that."""
+        """Note that no piece is awaited any more, and call what `when_over` has deferred."""
         self._is_awaited = False
         while self._after:
             with _READING:
                 self._after.pop()()
 
     def _read(self, events: StreamedAnswer) -> StreamedAnswer:
-        """Give the events with all that was handed on; a fault of ours ends the reading."""
+        """Parse the pieces that passed since the last time, and return the events; a fault of ours ends the parsing."""
         passed = b"".join(self._passed)
         self._passed.clear()
         if passed and not self._is_blind:
@@ -253,13 +276,13 @@ class ResponseTee:
 
 
 def when_closed(response: Response, act: Callable[[], None]) -> None:
-    """Do something once a response has been closed, by whoever reads it or at its end."""
+    """Call `act` once the response has been closed, by the app or by httpx at the end of the body."""
     close, aclose = response.close, response.aclose
 
     def tell() -> None:
         try:
             act()
-        except Exception as fault:  # noqa: BLE001 # the app has closed its response
+        except Exception as fault:  # noqa: BLE001 # the app's own `close` must not raise for us
             _TELLING_CLOSED.note(fault)
 
     def closing() -> None:
@@ -284,10 +307,10 @@ _CLOSERS: Final = ("close", "aclose")
 
 
 def _give_back(response: Response, methods: Iterable[str]) -> None:
-    """Let a response have its own methods again.
+    """Remove our methods from a response, so that its class's own are in effect again.
 
-    Ours hold the response, and it holds them: with its connection and all that it read, it would be garbage that only
-    Python's collector finds, some hundred calls later.
+    Ours refer to the response and the response refers to them. Such a cycle is freed only by Python's garbage
+    collector, some hundred calls later, and holds the connection and the whole body until then.
     """
     for name in methods:
         vars(response).pop(name, None)
@@ -298,7 +321,7 @@ _ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
 
 
 def _is_usage(event: bytes) -> bool:
-    """Whether an event has the usage of a stream and nothing else."""
+    """Whether an event of a stream holds the usage and nothing else."""
     return is_usage_alone(event.partition(_DATA)[2])
 
 
@@ -306,10 +329,10 @@ _READER: Final = "_iterator"
 
 
 def ending_when_dropped(init: Method) -> Method:
-    """Wrap the initializer of streams, which read through a generator that holds its stream.
+    """Wrap `__init__` of openai's streams, so that a stream which the app drops is closed at once.
 
-    Let it hold a copy instead: then a stream that the app drops is gone at once, and with it the generator, which
-    closes the response. Else both wait for Python's garbage collector, and the rollout may end before.
+        before:  stream ─► generator ─► stream    a cycle: freed by the garbage collector, maybe after the rollout ended
+        after:   stream ─► generator ─► a copy    no cycle: freed with the last reference, which closes the response
     """
 
     def initialize(stream: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 # as openai

@@ -1,1 +1,1 @@
-"""Processing: what becomes of rollouts' spans while the app runs: the span processor, and spans as lines."""
+"""Processing: the SDK's half of live tracing. It finds the rollout of each span and writes the span to the spool."""

@@ -1,9 +1,11 @@
-"""RecordingSpanProcessor: the spans of rollouts, recorded as they start and end.
+"""RecordingSpanProcessor: records the spans of rollouts as they start and end.
 
-Invariant: nothing here raises into the app, whatever its spans hold and whatever the disk does: a fault is counted and
-logged. What `on_end` took is in the spool when it returns. Spans outside rollouts are left alone, unless their trace
-becomes a rollout later. A process that multiprocessing or Celery made leaves by os._exit and runs no exit handlers, so
-there the spool ends with what these run instead.
+    on_start ─► RolloutRegistry: which rollout? ─► mark and count the span; write its start where a crash would lose it
+    on_end ─► rewrites (scrubbing, leaving content out) ─► OtlpJsonEncoder ─► the spool ─► RolloutBuffer
+
+Invariant: nothing here raises into the app, whatever the spans hold and whatever the disk does; a fault is counted and
+logged. A span is in the spool when `on_end` returns. Spans outside rollouts are left alone, unless their trace becomes
+a rollout later.
 """
 
 import os
@@ -44,22 +46,28 @@ from art_otel.tracing.sdk.rollout_registry import (
 from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, SpanParts, SpanScrubber, start_of, with_attributes
 
 _NAMED: Final = 5
+"""So many names of spans that never ended stand in the warning."""
 _SAYS_OF_CALLS: Final = frozenset({attributes.STEP_INDEX, attributes.UNTRAINED})
-"""Attributes of a span that say something of the calls in it, which may be recorded where its end is not."""
+"""Attributes by which a span changes what the calls inside it mean. After a crash such a call may be recorded and the
+end of the span around it not, so the start of that span is written at once."""
 _PROBLEM: Final = "a fault while recording spans; the app is not affected, but its trace may miss something"
 
 Rewrite: TypeAlias = Callable[[ReadableSpan], ReadableSpan]
-"""Changes a span before anybody else sees it (scrubbing, leaving content out) and gives what may be written."""
+"""Changes an ended span before any other processor sees it (scrubbing, leaving content out), and returns the span that
+may be written."""
 
 
 class RecordingSpanProcessor(SpanProcessor):
-    """Give it to a TracerProvider, before its other processors.
+    """Add it to a TracerProvider, before its other processors: they get the spans as the rewrites left them.
 
-    `rewrites` change each span of a rollout. `keeps_bodies` says that they leave bodies as they are, but for secrets.
-    `about` is put on each rollout's own span that does not say it itself. Without a `spool` lines are in memory, as
-    long as their rollouts are open. `rollout_spans` are globs of span names that begin a rollout. `rollout_attributes`
-    are names of attributes that traces of one rollout share: the lines of their spans say it. `process_rollout` gathers
-    calls that nothing is around.
+    - `spool`: where lines go. None: lines are kept in memory as long as their rollouts are open.
+    - `rollouts`: the buffer from which the app gathers trajectories.
+    - `rewrites`: change each span of a rollout when it ends. `keeps_bodies` is True if all of them only take secrets
+      out of the bodies of requests and answers.
+    - `rollout_spans`: globs of span names; a matching span that is in no rollout begins one (`POST /solve*`).
+    - `rollout_attributes`: names of attributes (`session.id`); traces with one value of it are one rollout.
+    - `process_rollout`: gathers the calls that have no span around them.
+    - `about`: attributes for each rollout's own span, such as the split; values that the app set itself stay.
     """
 
     def __init__(
@@ -94,7 +102,7 @@ class RecordingSpanProcessor(SpanProcessor):
         return self._handle_internal_errors.faults
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """A span of the app starts: find its rollout, mark it, and record that it began."""
+        """Find the rollout of a span that starts, mark the span with it, and record that the span began."""
         try:
             self._start(span, parent_context)
         except Exception as error:  # noqa: BLE001 # a fault of ours, which the app must not notice
@@ -103,26 +111,32 @@ class RecordingSpanProcessor(SpanProcessor):
                 self._miss(span, parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """A span of the app ended: record it if it is part of a rollout."""
+        """Record a span that ended, if it is part of a rollout."""
         try:
             self._end(span)
         except Exception as error:  # noqa: BLE001 # a fault of ours, which the app must not notice
             self._handle_internal_errors.note(error)
 
     def shutdown(self) -> None:
-        """End the process's own rollout and close the spool; what ends later is still recorded."""
+        """End the process's own rollout and close the spool. A span that ends later is still recorded."""
         with self._handle_internal_errors:
             self._shut_down()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Whether everything so far is on the disk, not only with the file system."""
+        """Write the starts of running calls, and flush the spool to the disk itself.
+
+        Returns False if the disk did not confirm in time, or if a line was dropped or a fault of ours happened before.
+        """
         self.show_running()
         with self._handle_internal_errors:
             return self._flush(timeout_millis / 1000)
         return False
 
     def show_running(self, rollout_id: str | None = None) -> None:
-        """Record that the calls of a rollout, or of all, have begun that run now: somebody looks before they end."""
+        """Write the starts of the calls that run now, in one rollout or in all, because their rollout is read now.
+
+        A trajectory that is read while a call runs then says that it is unfinished, instead of lacking the call.
+        """
         with self._handle_internal_errors:
             for active in self.registry.running_calls(rollout_id):
                 self._write_start(active)
@@ -140,13 +154,13 @@ class RecordingSpanProcessor(SpanProcessor):
             self._record_ancestors(active, active.rollout)
 
     def _miss(self, span: Span, context: Context | None) -> None:
-        """After a fault: a span that the span counts may miss must not let its rollout look complete."""
+        """After a fault, count the span as missing, so that its rollout does not look complete without it."""
         active = self.registry.of(span)
         if active is None or not active.counted:
             self.rollouts.missed(current_rollout_id(context) if active is None else active.rollout)
 
     def _begin_rollout(self, active: ActiveSpan) -> None:
-        """Begin a rollout around a span that is in none, where it is a call or matches a glob."""
+        """Begin a rollout for a span that is in none, if the span matches a glob or is an LLM call."""
         if self.registry.matches(active.span.name):
             _make_root(active, _named(active))
             return
@@ -155,9 +169,10 @@ class RecordingSpanProcessor(SpanProcessor):
             self.registry.share_parent(active)
 
     def _join_ended(self, active: ActiveSpan, span: ReadableSpan) -> ReadableSpan:
-        """Put a span that ended in no rollout into one, if one began around it or its end shows it to be a call.
+        """Put a span that ran in no rollout into one when it ends, if there is now a reason to.
 
-        Gives it with the rollout's id, as what may be written.
+        The reason is a rollout that began around the span meanwhile, or attributes that show only at the end that the
+        span is an LLM call. Returns the span with the rollout's id, ready to be written; else the span as it was.
         """
         if self.registry.rollout_around(active) is None and not was_call(span):
             return span
@@ -172,11 +187,15 @@ class RecordingSpanProcessor(SpanProcessor):
         return self._rewritten(with_attributes(span, {**mark, attributes.ROLLOUT_ID: rollout}))
 
     def _join(self, active: ActiveSpan, *, since_ns: int | None = None) -> bool:
-        """Put a span into the rollout that is around it by now or that begins there; False where it is to begin one.
+        """Put a call's span into a rollout, with the spans around it; False where the call itself must begin one.
 
-        `since_ns` is when a call started that only its end shows to be one. A call without a parent that began
-        meanwhile may be a recording of the same request by another instrumentor. Recordings in two rollouts are never
-        compared, so then both are the process's.
+            an ancestor is in a rollout      that rollout
+            the call has no parent           the process's own rollout, if there is one
+            running spans are around         a new rollout, whose own span is the outermost of them
+
+        `since_ns` is the start of a call that only its end shows to be one. If another call without a parent began
+        since then, both may be recordings of one request by two instrumentors. Recordings are compared only within one
+        rollout, so this call joins the process's rollout, too.
         """
         around = self.registry.outermost(active)[:-1]
         rollout = self.registry.rollout_around(active)
@@ -197,13 +216,16 @@ class RecordingSpanProcessor(SpanProcessor):
         for above in around:
             above.rollout = rollout
             self._record_start(above)
-        for ended in self._pending.pop(active.key[0]):
+        for ended in self._pending.pop(active.key[0]):  # spans of the trace that ended before it was a rollout
             self.rollouts.started(rollout, is_root=False)
             self.rollouts.ended(rollout, self._write(self._line(ended)), is_root=False)
         return True
 
     def _join_process_rollout(self, process_rollout: ProcessRollout) -> str:
-        """Put a call into the process's own rollout, and write what that learns of its calls: it may never end."""
+        """Put a call into the process's own rollout, and write that rollout's start again if something was noted on it.
+
+        A server is often killed, so the end of the process's rollout may never be written.
+        """
         rollout = process_rollout.join()
         noted = process_rollout.take_noted()
         active = self.registry.of(noted) if isinstance(noted, Span) else None
@@ -212,11 +234,14 @@ class RecordingSpanProcessor(SpanProcessor):
         return rollout
 
     def _record_start(self, active: ActiveSpan) -> None:
-        """Mark and count a start, and write it where it would be missed: a crash leaves it unfinished.
+        """Mark and count a span that started, and write its start if a crash would else leave no trace of it.
 
-        That is a root's, a step's, that of a span that marks the calls in it as untrained, any in a process whose
-        counts no rollout span has, and a call's whose rollout's own span does not count its spans. That of any other
-        call is written when somebody looks while it runs.
+        Starts are written of:
+        - a rollout's own span, a step, and a span that marks the calls in it as untrained;
+        - any span in a process in which the rollout's own span does not run, since no count tells of it;
+        - a call whose rollout's own span does not count spans (it is a span of the app's).
+
+        The start of any other call is written only by `show_running`.
         """
         if active.rollout is None:
             return
@@ -236,12 +261,12 @@ class RecordingSpanProcessor(SpanProcessor):
             self._write_start(active)
 
     def _write_start(self, active: ActiveSpan, rollout: str | None = None) -> None:
-        """Write that a span has begun, for its own rollout or another."""
+        """Write that a span has begun, and hold the line for the span's own rollout, or for the given one."""
         active.is_written = active.is_written or rollout is None
         self.rollouts.add(rollout or active.rollout or "", self._write(self._line(start_of(active.span))))
 
     def _record_ancestors(self, active: ActiveSpan, rollout: str) -> None:
-        """Record that the spans around a nested rollout began: it may end long before they do."""
+        """Write the starts of the spans around a nested rollout, which may end, and be read, long before they do."""
         for above in self.registry.outermost(active)[:-1]:
             if above.rollout is not None:
                 self._write_start(above, rollout)
@@ -256,7 +281,8 @@ class RecordingSpanProcessor(SpanProcessor):
                     case _:
                         pass
         is_ours = active is not None and (active.rollout is not None or active.is_aside)
-        if is_ours or attributes.ROLLOUT_ID in (span.attributes or {}):  # which a span of many attributes has lost
+        # The attribute alone does not tell: the SDK drops the oldest attributes of a span with too many of them.
+        if is_ours or attributes.ROLLOUT_ID in (span.attributes or {}):
             span = self._rewritten(span)  # before anything else can fail: others see what is not rewritten
         if active is None:
             return
@@ -284,7 +310,10 @@ class RecordingSpanProcessor(SpanProcessor):
             self.rollouts.ended(active.rollout, written, is_root=active.is_root)
 
     def _with_joined_id(self, span: ReadableSpan, active: ActiveSpan) -> ReadableSpan:
-        """Let a span say by which value its trace is joined with others, if its rollout was made up for it."""
+        """Add to a span the value by which its trace is joined with others, if the app did not begin the rollout.
+
+        A rollout that the app began by name has an id of its own and is not joined with any other.
+        """
         rollout, process_rollout = active.rollout, self._process_rollout
         is_of_process = process_rollout is not None and rollout == process_rollout.rollout_id
         if active.is_aside or rollout is None or not (is_of_process or self.rollouts.is_made_up(rollout)):
@@ -296,12 +325,12 @@ class RecordingSpanProcessor(SpanProcessor):
         return span
 
     def _note_without_calls(self, name: str) -> None:
-        """Note that a request's span ended, or another of the app that is a rollout, and no call began in it."""
+        """Note that a rollout whose own span is the app's (as a request's) ended and no call began in it."""
         if self._process_rollout is not None:
             self._process_rollout.ended_without_calls(name)
 
     def _write(self, line: bytes) -> Line:
-        """Give the line to the spool, and say where it stands; the line itself where no disk has it."""
+        """Write the line to the spool, and return where it stands; the line itself where the disk refused it."""
         if not self._is_asked:
             self._is_asked = True
             at_child_exit(self.shutdown)
@@ -321,7 +350,7 @@ class RecordingSpanProcessor(SpanProcessor):
         self.spool.close()
 
     def _tell_running(self) -> None:
-        """Warn of spans that never ended: their rollouts only count them as missing, and do not have their names."""
+        """Warn of spans that never ended, by name: the trajectories only say how many are missing."""
         names = sorted({self._rewritten(start_of(span)).name for span in self.registry.still_running()})
         if names:
             listed = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
@@ -335,9 +364,10 @@ class RecordingSpanProcessor(SpanProcessor):
 
 
 def is_spooled_only(span: object) -> bool:
-    """Whether nobody but processors that keep bodies gets a span, and no limit cuts them: then bodies are enough.
+    """Whether a span goes to our spool alone, with no limit on the length of its attributes.
 
-    Whoever else gets it reads attributes, which the bodies mean.
+    Then the raw bodies of request and answer are enough, because our reader parses them. Any other processor, such as
+    an exporter to a collector, needs the standard attributes instead.
     """
     limits: Any = getattr(span, "_limits", None)
     if limits is None or limits.max_span_attribute_length is not None:
@@ -364,26 +394,32 @@ def _make_root(active: ActiveSpan, mark: Mapping[str, str | bool]) -> str:
 
 
 def _named(active: ActiveSpan) -> dict[str, str | bool]:
-    """The mark of a span that is a rollout's own, also where its parent is not recorded."""
+    """The attribute that makes a span a rollout's own span, also if the span has a parent that is not recorded."""
     return {attributes.ROLLOUT_NAME: active.span.name}
 
 
 def _outermost(active: ActiveSpan) -> dict[str, str | bool]:
-    """The mark of a span that nothing runs around here. What its parent belongs to, others may know."""
+    """The attribute for the outermost running span of this process, when that becomes a rollout's own span.
+
+    If the span has a parent elsewhere, the new id is provisional: the parent's process may know the true rollout.
+    """
     return _named(active) if active.above is None else {attributes.ROLLOUT_PROVISIONAL: True}
 
 
 _QUERY: Final = frozenset({"db.system", "db.system.name"})
 _REQUEST: Final = frozenset({"http.method", "http.request.method"})
-"""What instrumentors of databases, and of HTTP clients, say of a span when it starts (before and since OTel 1.23)."""
+"""Attributes that a span of a database query, or of an HTTP request, has at its start (before and since OTel 1.23)."""
 
 
 class RolloutSampler(Sampler):
-    """`inner` decides what is exported, and what it drops is recorded.
+    """Records spans for rollouts that the app's own sampler (`inner`) would drop; exporters still do not get them.
 
-    That has no sampled flag, so exporters leave it out, but for queries and requests outside of rollouts, which nothing
-    can be below. Other services get the same flag, and the trace's state says that this app records the trace: a
-    gateway of ours would else record its calls as a rollout of their own.
+        inner says sample   the span is recorded and exported, as before
+        inner says drop     the span is recorded without the sampled flag, so that exporters leave it out
+        ... a query or an HTTP request outside of rollouts: dropped, since no LLM call can be below it
+
+    Other services get the unsampled flag, too. So that a gateway of ours does not take their calls for a rollout of
+    their own, the trace state says that this app records the trace.
     """
 
     def __init__(self, inner: Sampler) -> None:
@@ -399,7 +435,7 @@ class RolloutSampler(Sampler):
         links: Sequence[Link] | None = None,
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
-        """Decide as the inner sampler, but record what it drops, and say so to whoever is called from there."""
+        """Decide as the inner sampler; record what it drops, and say so in the trace state."""
         result = self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
         if result.decision is not Decision.DROP:
             return result
@@ -414,27 +450,27 @@ class RolloutSampler(Sampler):
 
 
 def _is_leaf(kind: SpanKind | None, names: Attributes) -> bool:
-    """Whether a span that starts is a query or an HTTP request: no LLM call can be below it, and it is none itself."""
+    """Whether a span that starts is a database query or an HTTP request, and no LLM call."""
     if not names or (_QUERY.isdisjoint(names) and (kind is not SpanKind.CLIENT or _REQUEST.isdisjoint(names))):
         return False
     return not may_have_role(names) and attributes.ROLLOUT_ID not in names
 
 
 def _is_in_rollout(context: Context | None) -> bool:
-    """Whether a span that starts in the context is in a rollout, which its parent says, or the code around it."""
+    """Whether a span that starts in the context is in a rollout: its parent is, or the code that starts the span."""
     return rollout_id_of(get_current_span(context)) is not None or current_rollout_id(context) is not None
 
 
 def _recorded(state: TraceState | None) -> TraceState:
-    """The state of a trace with the member that says that this app records it."""
+    """The trace state with the member that says that this app records the trace."""
     state = TraceState() if state is None else state
     return state if TRACE_STATE in state else state.add(TRACE_STATE, RECORDED)
 
 
 class SystemIdGenerator(IdGenerator):
-    """Trace and span ids from the operating system. `inner` is the generator in whose place it stands, if any.
+    """Takes trace and span ids from the operating system. `inner` is the generator that it replaces, if any.
 
-    Agents seed `random` for each episode, and two spans must not share an id.
+    OTel's own generator uses `random`. Agents seed `random` for each episode, and then two spans would share an id.
     """
 
     def __init__(self, inner: IdGenerator | None = None) -> None:
@@ -460,15 +496,16 @@ def _random_number(size: int) -> int:
 
 
 _LONGEST_TEXT: Final = 10_000
-"""Characters of a text; its call has all of it."""
+"""Characters of a text on a rollout's own span; the span of the call has the whole text."""
 
 
 def _add_root_texts(root: ReadableSpan, first: ReadableSpan, last: ReadableSpan) -> None:
-    """Put the last user message of the first call and the answer of the last on a rollout's own span, which has ended.
+    """Put two texts on a rollout's own span: the last user message of the first call, and the answer of the last call.
 
-    Pages of traces (Phoenix, MLflow) show of a trace what its root span says, in the names of OpenInference:
-    https://github.com/Arize-ai/openinference/blob/main/spec/semantic_conventions.md. Trajectories are not made of it.
-    Secrets and, where that is asked for, contents were taken out of the calls before. What the app says itself stays.
+    Phoenix and MLflow list a trace by the input and output of its root span, in the names of OpenInference:
+    https://github.com/Arize-ai/openinference/blob/main/spec/semantic_conventions.md. Trajectories do not use them. The
+    calls' spans were scrubbed before, and so are these texts. A root span with such attributes of its own stays as it
+    is.
     """
     asked, answered = parse_call(snapshot(first)), parse_call(snapshot(last))
     messages = [message for message in asked.input_messages or () if message.role == "user"]
@@ -490,20 +527,23 @@ def _text(message: Message) -> str | None:
 
 
 _LAST: Final = -1000
-"""After the app's finalizers and after the children of the child, which may all make calls."""
+"""The priority of our finalizer: after the app's finalizers and after the children of the child, which may all make
+calls."""
 
 _at_exit: Final = WeakMethods()
+"""Methods that end the recording of spans in a child process."""
 _after_all: Final = WeakMethods()
-"""What is called when the last spans have ended: exporters send them."""
+"""Methods that run after these, when no more spans come: exporters send the rest."""
 
 _finalized_pid: int | None = None
-"""The process whose end by multiprocessing is known to call them."""
+"""The process in which `_call_all` is registered with multiprocessing; a forked child has another pid."""
 
 
 def at_child_exit(method: MethodType, *, is_last: bool = False) -> None:
-    """Call a method of an object at the end of this process, if that is such a child and the object still lives.
+    """Call a method at the end of this process, if multiprocessing or Celery started it and the object still lives.
 
-    A child that is forked later inherits this, and does it once it has recorded something.
+    Such a child leaves by `os._exit`, which runs no exit handlers. So the method is called by what these two run
+    instead: a finalizer of multiprocessing, or Celery's signal `worker_process_shutdown`.
     """
     (_after_all if is_last else _at_exit).add(method)
     if not _is_finalized():
@@ -524,10 +564,10 @@ def _is_finalized() -> bool:
 
 
 def _when_signalled() -> None:
-    """By Celery, which sends this in the workers of its pools only."""
+    """Connect to Celery's signal for the end of a worker process of a pool; nothing where Celery is not loaded."""
     signal = _loaded("celery.signals", "worker_process_shutdown")
     if signal is not None:
-        signal.connect(_receive, weak=False)  # again is once
+        signal.connect(_receive, weak=False)  # connecting the same function again changes nothing
 
 
 def _receive(**_: object) -> None:
@@ -540,5 +580,5 @@ def _call_all() -> None:
 
 
 def _loaded(module: str, name: str) -> Any:  # noqa: ANN401 # whatever it is there
-    """What a module has by a name; None where it is not loaded, or another thread is about to."""
+    """An attribute of a module that the app has loaded; None where it is not loaded, or not completely yet."""
     return getattr(sys.modules.get(module), name, None)

@@ -1,14 +1,18 @@
-"""RolloutRegistry: which rollout each running span belongs to, and what belongs to none yet.
+"""RolloutRegistry: which rollout each running span belongs to, and which spans belong to none yet.
 
-Invariant: a span belongs to the rollout its own id names, else to that of its local parent, else to that of the code
-that started it (context, then baggage). Of spans in no rollout those that match a glob begin one, as does a request
-that matches one and was sent from within such a rollout; and so does an LLM call: the outermost running span of its
-trace becomes the rollout, as in dumps; a call without a parent joins the process's own rollout. Where the outermost
-span has a parent (of another process, or ended), its id is provisional.
+Invariant: the rollout of a span is the first of these that is there:
 
-Which spans are calls: one that ended is a call exactly when a dump's is. Instrumentors of clients say so when a span
-starts; those of frameworks may say so only by what they put on it before it ends. So spans that ended in no rollout
-wait as long as the outermost span of their trace runs (`PendingSpans`). `ProcessRollout` is the process's own.
+    1. the rollout id on the span itself          3. the rollout of the code that starts it (context, then baggage)
+    2. the rollout of its parent in this process  4. none; then a new rollout may begin (below)
+
+A new rollout begins with a span that matches a glob of `rollout_spans`, and with an LLM call. For a call the outermost
+running span of its trace becomes the rollout's own span, as in the conversion of dumps; a call without a parent joins
+the process's own rollout (`ProcessRollout`). If the outermost span has a parent elsewhere, the new id is provisional.
+
+Whether a span is a call: instrumentors of clients say so at the start of a span, those of frameworks often only by
+attributes that they set before its end. So a span that ended in no rollout waits in `PendingSpans` while the outermost
+span of its trace runs: a call that shows later may make the trace a rollout. The rules for an ended span are those of
+the conversion of dumps.
 """
 
 import os
@@ -46,28 +50,32 @@ from art_otel.tracing.sdk.span_lines import as_dict
 SpanIds: TypeAlias = tuple[int, int]
 
 _REMEMBERED: Final = 20_000
-"""Spans that do not run here, whose late children still find their rollout."""
+"""How many ended or remote spans are remembered, so that their late children still find the rollout."""
 
 _SEVERAL: Final = 2
-"""Calls in the process's own rollout from which on it is asked whose they are."""
+"""With the second call in the process's own rollout the registry looks whether the calls are those of requests."""
 
 REQUESTS_OF: Final = f"{attributes.METADATA_PREFIX}art.requests_of"
-"""Metadata of a process's own rollout whose calls are of requests or tasks: the framework's name."""
+"""Metadata of a process's own rollout: the web or task framework whose requests made the calls."""
 
 CALLS_AFTER: Final = f"{attributes.METADATA_PREFIX}art.calls_after"
-"""Metadata of a process's own rollout that got calls when a request's rollout had ended without any: its name."""
+"""Metadata of a process's own rollout: the name of the request whose rollout ended without calls just before calls
+came here. Often these calls are that request's, made in a thread without its context."""
 
 _MAX_RUNNING: Final = 100_000
-"""Spans that an app starts and never ends must not fill its memory; the oldest are forgotten."""
+"""How many running spans are known. Spans that an app never ends must not fill its memory: the oldest are forgotten."""
 
 
 @dataclass(kw_only=True, slots=True)
 class ActiveSpan:
-    """A span that runs. `rollout` is None while it is in none; `is_root` says that it is a rollout's own span.
+    """A span that runs.
 
-    `outer` is the rollout that a rollout's own span is nested in; `counted` says that it is in the span counts;
-    `is_aside` that it gives a reward and is no part of what it judges; `is_call` that it is an LLM call; `is_written`
-    that its start is.
+    - `key`, `above`: the ids of the span and of its parent.
+    - `rollout`: the rollout's id; None while the span is in none. `is_root`: the span is the rollout's own span.
+    - `outer`: the rollout in which this span's own rollout is nested.
+    - `counted`: the span is in the span counts of its rollout.
+    - `is_aside`: the span gives a reward to a rollout and is no part of that rollout.
+    - `is_call`: the span is an LLM call, as far as its start tells. `is_written`: its start is in the spool.
     """
 
     key: SpanIds
@@ -83,7 +91,10 @@ class ActiveSpan:
 
 
 class RolloutRegistry:
-    """Every running span of the process and, for a while, those above it that do not run here: most have ended."""
+    """The running spans of this process, and the rollouts of parents that have ended or run in another process.
+
+    `globs` are patterns of span names; a span with a matching name is a rollout.
+    """
 
     def __init__(self, globs: Sequence[str] = ()) -> None:
         self._globs = tuple(globs)
@@ -91,7 +102,7 @@ class RolloutRegistry:
         self._elsewhere: OrderedDict[SpanIds, str] = OrderedDict()
 
     def begin(self, span: Span, context: Context | None) -> ActiveSpan:
-        """Note a span that starts; its rollout as far as the rules without calls tell."""
+        """Register a span that starts, with its rollout by rules 1 to 3 of this module (a call begins none here)."""
         key, above = key_of(span), span.parent
         active = ActiveSpan(key=key, span=span, above=None if above is None else (above.trace_id, above.span_id))
         active.is_call = vars(span)[_IS_CALL] = is_call(span)
@@ -117,7 +128,7 @@ class RolloutRegistry:
         return active
 
     def of(self, span: ReadableSpan) -> ActiveSpan | None:
-        """What is known of a running span."""
+        """The entry of a running span; None where the span is not known, or was forgotten."""
         return self._running.get(key_of(span))
 
     def matches(self, name: str) -> bool:
@@ -125,9 +136,9 @@ class RolloutRegistry:
         return any(fnmatchcase(name, glob) for glob in self._globs)
 
     def _is_request(self, span: Span, context: Context | None) -> bool:
-        """Whether a span with a remote parent is a request or a task that is a rollout by a glob, whoever sent it.
+        """Whether a span with a remote parent is a request, or a task, that a glob makes a rollout of its own.
 
-        One that an explicit rollout sent is a part of that.
+        A request that was sent from within `with art_otel.rollout(...)` is a part of that rollout instead.
         """
         return self.matches(span.name) and current_rollout_id(context) is None
 
@@ -152,7 +163,7 @@ class RolloutRegistry:
         return None
 
     def running_calls(self, rollout: str | None) -> list[ActiveSpan]:
-        """The calls of a rollout, or of all, that run and whose starts are not written."""
+        """The running calls of a rollout (None: of all) whose starts are not written yet."""
         return [
             active
             for active in list(self._running.values())
@@ -165,7 +176,7 @@ class RolloutRegistry:
         return list({span.name: span for span in spans}.values())
 
     def start_anew(self) -> None:
-        """After a fork: what runs is the parent's to end, but new children still find their rollout."""
+        """After a fork: running spans are left to the parent process; new spans below them still find their rollout."""
         for key, active in self._running.items():
             if active.rollout is not None:
                 self._elsewhere[key] = active.rollout
@@ -178,7 +189,10 @@ class RolloutRegistry:
             self._remember(active.key, active.rollout)
 
     def share_parent(self, root: ActiveSpan) -> None:
-        """Let the calls that begin below a root's parent later, with nothing else around, be of its rollout too."""
+        """Let later calls below the same parent join this root's rollout.
+
+        For example two calls below one request of another process: the first becomes a root, the second joins it.
+        """
         if root.above is not None and root.rollout is not None:
             self._remember(root.above, root.rollout)
 
@@ -188,7 +202,7 @@ class RolloutRegistry:
             self._elsewhere.popitem(last=False)
 
     def _of_linked(self, span: Span) -> str | None:
-        """The rollout of a span that this one links to, if one is active."""
+        """The rollout of the first linked span that this process knows; None where it knows none of them."""
         linked = (self._of_parent((link.context.trace_id, link.context.span_id)) for link in span.links)
         return next((rollout for rollout in linked if rollout is not None), None)
 
@@ -200,13 +214,13 @@ class RolloutRegistry:
 
 
 def key_of(span: ReadableSpan) -> SpanIds:
-    """What the span is known by."""
+    """The trace id and the span id of a span; (0, 0) where it has none."""
     context = span.get_span_context()
     return (context.trace_id, context.span_id) if context is not None else (0, 0)
 
 
 def _is_reward(span: Span) -> bool:
-    """Whether the span gives a reward: it names a rollout, or art-otel made it."""
+    """Whether the span gives a reward: it is named like one, and it names a rollout or art-otel made it."""
     return span.name.startswith(attributes.REWARD_SPAN_PREFIX) and (
         scope_of(span) == SCOPE or _declared(span.attributes) is not None
     )
@@ -218,17 +232,19 @@ def _declared(span_attributes: Attributes) -> str | None:
 
 
 _spans: Final[WeakValueDictionary[SpanIds, Span]] = WeakValueDictionary()
-"""Spans of this process by their ids, so that they are found where a proxy of one is current; none is kept alive."""
+"""The living spans of this process by their ids. Some instrumentors make a proxy of a span the current one, and the
+proxy has only the ids."""
 
 _TOOL: Final = "execute_tool"
 _IS_CALL: Final = "_art_otel_is_call"
-"""What a span has that was seen to be a call as it started."""
+"""The attribute of the span object that says whether the span looked like a call when it started."""
 
 
 def path_up(context: SpanContext | None) -> Iterator[Span]:
-    """The span with these ids and those around it, the innermost first, as long as somebody holds them.
+    """The span with these ids and the spans around it, the innermost first, as far as they are still alive.
 
-    The parent of a request that this process got is none of them: it may be of this process too, and waits elsewhere.
+    The path ends at a request that came to this process. Its remote parent may be a span of this process, too (a server
+    that calls itself), but that one belongs to the sender.
     """
     while context is not None and not context.is_remote:
         span = _spans.get((context.trace_id, context.span_id))
@@ -252,29 +268,29 @@ def is_call(span: ReadableSpan) -> bool:
 
 @lru_cache(maxsize=1024)
 def _may_be_call(scope: str, name: str, operation: str | None, kind: str | None) -> bool:
-    """Decide it once for all spans that say the same."""
+    """`may_be_call`, cached: an app starts many spans with the same scope and name."""
     return may_be_call(scope, name, {OPERATION_NAME: operation, SPAN_KIND: kind})
 
 
 def was_call(span: ReadableSpan) -> bool:
-    """Whether a span is an LLM call by all that it says."""
+    """Whether a span is an LLM call by all its attributes, also those that were set after its start."""
     return _role(span) == "inference"
 
 
 def is_followed(span: ApiSpan) -> bool:
-    """Whether a span's start was recorded."""
+    """Whether the span's TracerProvider is one that art-otel records, so that the registry saw the span start."""
     return _IS_CALL in vars(span)
 
 
 def runs_code(span: ApiSpan) -> bool:
-    """Whether a span is a tool's or an agent's, whose calls are its own."""
+    """Whether a span is that of a tool or an agent: calls inside it are its own, not those of a call around it."""
     if isinstance(span, ReadableSpan) and scope_of(span) == SCOPE:  # one of ours says so at once
         return (span.attributes or {}).get(OPERATION_NAME) == _TOOL
     return isinstance(span, ReadableSpan) and _role(span) in ("tool", "agent")
 
 
 def _role(span: ReadableSpan) -> Role:
-    """Return the role of a span. Most spans have no attribute that could decide it, so these are not converted."""
+    """The role of a span: "inference", "tool", "agent", …; "other" at once if no attribute could decide it."""
     attributes = span.attributes or {}
     if not span.dropped_attributes and not may_have_role(attributes):
         return "other"
@@ -282,7 +298,7 @@ def _role(span: ReadableSpan) -> Role:
 
 
 def snapshot(span: ReadableSpan) -> spans.Span:
-    """What a span says, as the conventions read it; without its ids and times."""
+    """The span in the form that the conventions read, without its ids and times."""
     return spans.Span(
         trace_id="",
         span_id="",
@@ -297,7 +313,7 @@ def snapshot(span: ReadableSpan) -> spans.Span:
 
 
 def is_call_by_now(span: ApiSpan) -> bool:
-    """Whether a span that runs is an LLM call, by how it began or by what it has come to say."""
+    """Whether a running span is an LLM call, by its start or by the attributes that it has got since."""
     was_one = vars(span).get(_IS_CALL)
     if was_one or not isinstance(span, ReadableSpan):
         return bool(was_one)
@@ -307,7 +323,7 @@ def is_call_by_now(span: ApiSpan) -> bool:
 
 
 def scope_of(span: ReadableSpan) -> str:
-    """The name of the scope that the span was made in: its instrumentor's."""
+    """The name of the instrumentation scope of a span, which is the name of its instrumentor's package."""
     scope = span.instrumentation_scope
     return "" if scope is None else scope.name
 
@@ -317,9 +333,10 @@ MAX_BYTES: Final = 16 << 20
 
 
 class PendingSpans:
-    """Ended spans by trace, whose outermost span still runs: at most `MAX_SPANS`, with `MAX_BYTES` of text.
+    """Ended spans in no rollout, by trace, while the outermost span of the trace still runs.
 
-    Beyond that the oldest traces go: they are none of a rollout's business as far as anybody knows.
+    At most `MAX_SPANS` spans with `MAX_BYTES` of text are kept; beyond that the oldest traces go first. If such a trace
+    becomes a rollout later, its trajectory lacks these spans.
     """
 
     def __init__(self) -> None:
@@ -342,7 +359,7 @@ class PendingSpans:
             self.pop(next(iter(self._traces)))
 
     def pop(self, trace_id: int) -> list[ReadableSpan]:
-        """The spans of a trace, which wait no longer."""
+        """Take out the spans of a trace."""
         entries = self._traces.pop(trace_id, [])
         self._count -= len(entries)
         self._bytes -= sum(size for _, size in entries)
@@ -350,7 +367,7 @@ class PendingSpans:
 
 
 def _size(span: ReadableSpan) -> int:
-    """About how much text a span holds; what has ended does not change."""
+    """About how many characters of text a span holds. It is measured once, because an ended span does not change."""
     mappings = [span.attributes or {}, *(event.attributes or {} for event in span.events)]
     return sum(_length(value) for attributes in mappings for value in attributes.values())
 
@@ -362,9 +379,11 @@ def _length(value: object) -> int:
 
 
 class Framework(NamedTuple):
-    """What calls the app's code for each request or task, with its instrumentor, whose spans match `globs`.
+    """A web or task framework, which calls the app's code for each request or task.
 
-    `module` is that of its code around the app's. `extra` of the instrumentor is needed for a part of its servers.
+    `distribution` is its name on PyPI, `module` the beginning of the module names that are on the call stack around the
+    app's code. The spans of its OTel instrumentor match `globs` (comma-separated). `extra` is the extra of the
+    instrumentor that some servers need, such as "[asgi]".
     """
 
     distribution: str
@@ -374,7 +393,7 @@ class Framework(NamedTuple):
 
     @property
     def instrumentor(self) -> str:
-        """The distribution of OTel's instrumentor of it."""
+        """The name on PyPI of OTel's instrumentor for this framework."""
         return f"opentelemetry-instrumentation-{self.distribution}"
 
 
@@ -390,7 +409,7 @@ FRAMEWORKS: Final = (
 
 
 def _framework_around() -> Framework | None:
-    """The framework that has called the code which runs here."""
+    """The framework that called the code that runs now, found on the call stack; None where none did."""
     frame = currentframe()
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
@@ -402,14 +421,14 @@ def _framework_around() -> Framework | None:
 
 
 class ProcessRollout:
-    """The process's own rollout, which gathers the calls that nothing is around.
+    """The process's own rollout, which gathers the calls that have no span around them.
 
-    It begins with the first such call, so a process without any leaves no trace of it, and ends once, in the process
-    that began it: a forked child's calls carry its id, and the child does not end it. `tracer` makes its span,
-    `rollouts` knows how many spans it has.
+    The rollout begins with the first such call and ends with the process that began it. Calls of a forked child carry
+    its id, too, and the child does not end it. `tracer` makes the rollout's own span; `rollouts` counts its spans but
+    holds no lines, because the rollout lasts as long as the process and its trajectory is never gathered here.
 
-    Nobody asks for its trajectory while it runs, which is as long as the process does, so `rollouts` only counts it.
-    Servers are killed, so what is noted on its span is to be written again before it ends: `take_noted` gives it.
+    Servers are often killed before the own span ends. So when something is noted on the span, `take_noted` returns it
+    once, for its start to be written again with the note.
     """
 
     def __init__(
@@ -428,13 +447,13 @@ class ProcessRollout:
         self._calls = 0
         self._without_calls: str | None = None
         self._calls_after: str | None = None
-        """What its span says in CALLS_AFTER."""
+        """The value of CALLS_AFTER on the rollout's own span."""
         self._is_noted = False
         self._pid = os.getpid()
         after_fork(self._after_fork)
 
     def join(self) -> str:
-        """Begin the rollout if it has not begun, and give its id."""
+        """Count a call into the rollout, and return the rollout's id; the first call begins the rollout."""
         with self._lock:
             self._joined_ns = time.time_ns()
             self._calls += 1
@@ -454,25 +473,25 @@ class ProcessRollout:
 
     @property
     def rollout_id(self) -> str | None:
-        """Its id, None before it begins."""
+        """The rollout's id; None before the first call."""
         return self._id
 
     def ended_without_calls(self, name: str) -> None:
-        """Note that a rollout ended without calls that a span of the app is, as that of a request."""
+        """Note that a rollout with this name, whose own span is one of the app's (a request), ended without calls."""
         self._without_calls = name
 
     def take_noted(self) -> ApiSpan | None:
-        """Its span, once after something was noted on it."""
+        """The rollout's own span, if something was noted on it since the last time; else None."""
         with self._lock:
             is_noted, self._is_noted = self._is_noted, False
             return self._span if is_noted else None
 
     def was_joined_since(self, time_ns: int) -> bool:
-        """Whether a call joined it at that time or later."""
+        """Whether a call joined the rollout at that time or later."""
         return self._id is not None and self._joined_ns >= time_ns
 
     def end(self) -> None:
-        """End it, with its span counts; a call that comes later begins another."""
+        """End the rollout, with its span counts. A later call begins another rollout."""
         with self._lock:
             span, rollout_id = self._span, self._id
             self._span = self._id = None
@@ -486,7 +505,10 @@ class ProcessRollout:
                 span.end()
 
     def _warn_of_requests(self) -> None:
-        """Warn where the calls are those of requests or tasks: they are one rollout, which teaches nothing."""
+        """Warn if the calls are made for requests or tasks of a framework.
+
+        All of them in one rollout are of no use for training: each request should be a rollout.
+        """
         framework = _framework_around()
         if framework is None or self._span is None:
             return
@@ -500,7 +522,7 @@ class ProcessRollout:
         )
 
     def _warn_of_lost_calls(self, name: str) -> None:
-        """Warn where calls begin in no rollout behind a request that had none: they may be its own."""
+        """Warn that calls came outside of any rollout after a request without calls: they may be that request's."""
         self._calls_after = name
         self._note(CALLS_AFTER, name)
         warn_once(

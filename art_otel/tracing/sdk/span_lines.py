@@ -1,18 +1,17 @@
-"""SpanLines: what a finished span of the app leaves behind: a line of OTLP JSON, as the spool and every dump hold it.
+"""SpanLines: a finished span of the app becomes a line of OTLP JSON, as the spool and dumps hold it.
 
     a span ends ─► without_content, if that is asked for ─► SpanScrubber ─► OtlpJsonEncoder ─► the line
                                │                                │
                                └── SpanParts.put: what the app's own exporters get is changed, too
 
-Invariant: what of a rollout leaves the app went through a RecordScrubber. If anything goes wrong the span loses its
-contents; they never leave unread. Nothing raises into the app, but where the SDK keeps the parts of a span elsewhere:
-then nothing is written of what could not be changed. Identity, times, order and the counts of what was dropped stay.
-Spans outside rollouts are the app's own: one that ended before its trace became a rollout was exported as it is, and is
-scrubbed for the spool.
+Invariant: every text of a rollout that leaves the app went through a RecordScrubber. If the scrubbing fails, the span
+loses its contents. Ids, times, order and the counts of dropped values stay. Nothing raises into the app, with one
+exception: if the SDK keeps the parts of a span under other names, `SpanParts.put` raises, and the span is not written.
+A span outside of rollouts is exported as the app made it; if its trace becomes a rollout later, the span is scrubbed
+for the spool.
 
-A span that any attribute value can be on becomes a line that any OTLP reader takes. So live and dump are the same
-bytes, read by the same reader. The line of a start, which a crash leaves as the only trace of a span, says what
-`start_of` gives.
+Whatever values a span's attributes have, its line is one that any OTLP reader takes. The line of a start, which may be
+all that a crash leaves of a span, holds what `start_of` keeps.
 
 Source of the format: https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/
 """
@@ -44,12 +43,12 @@ from art_otel.spans import Attributes, JsonObject, Value
 logger = logging.getLogger(__name__)
 
 _NAMES: Final = ("_name", "_attributes", "_events", "_links", "_status", "_resource", "_instrumentation_scope")
-"""Where the SDK keeps the parts of a finished span."""
+"""The private fields in which the SDK keeps the parts of a finished span."""
 
 
 @dataclass(kw_only=True, slots=True)
 class SpanParts:
-    """The parts of a span that hold text. `events` are the SDK's, `description` is the status's."""
+    """The parts of a span that may hold text. `events` are objects of the SDK; `description` is the status message."""
 
     name: str
     attributes: dict[str, Value]
@@ -74,7 +73,7 @@ class SpanParts:
 
     @classmethod
     def emptied(cls, span: ReadableSpan, name: str, attributes: Attributes) -> "SpanParts":
-        """Return the parts of a span that could not be read: only its rollout's id is kept."""
+        """The parts of a span that could not be read: the given name and attributes, and the rollout's id."""
         rollout_id = (span.attributes or {}).get(ROLLOUT_ID)
         kept = {} if rollout_id is None else {ROLLOUT_ID: rollout_id}
         return cls(
@@ -88,7 +87,7 @@ class SpanParts:
         )
 
     def put(self, span: ReadableSpan) -> None:
-        """Write these parts to the finished span. Raises AttributeError where its SDK keeps them elsewhere."""
+        """Write these parts to the finished span. Raises AttributeError where this version of the SDK lacks a field."""
         for name, part in self._rebuilt(span).items():
             if name not in vars(span):
                 raise AttributeError(f"this version of the OpenTelemetry SDK has no {name} of a finished span")
@@ -119,19 +118,19 @@ def with_attributes(span: ReadableSpan, added: Attributes) -> ReadableSpan:
 
 
 def bounded(attributes: Attributes, dropped: int) -> BoundedAttributes:
-    """Return attributes in the type in which a finished span holds them."""
+    """The attributes in the SDK's type for a finished span, with the count of those that were dropped."""
     limited = BoundedAttributes(attributes=attributes, immutable=True)
     limited.dropped = dropped
     return limited
 
 
 def event_with(event: Any, *, name: str, attributes: Attributes) -> Any:  # noqa: ANN401 # the class's name is deprecated
-    """The SDK's event with another name and attributes."""
+    """A copy of an event of the SDK, with another name and other attributes."""
     return type(event)(name=name, attributes=bounded(attributes, event.dropped_attributes), timestamp=event.timestamp)
 
 
 def link_with(link: Link, attributes: Attributes) -> Link:
-    """The link with other attributes."""
+    """A copy of a link with other attributes."""
     return Link(link.context, bounded(attributes, link.dropped_attributes))
 
 
@@ -142,9 +141,10 @@ def _listed(entries: Sequence[Any], dropped: int) -> Sequence[Any]:
 
 
 def as_dict(attributes: Attributes | None) -> dict[str, Value]:
-    """A copy of attributes. The SDK's own `copy` is many times as fast as reading them one by one."""
+    """A copy of the attributes as a dict."""
     if not attributes:
         return {}
+    # The SDK's mapping takes a lock for each value that is read; its own `copy` is many times as fast.
     copy = cast(Callable[[], Mapping[str, Value]] | None, getattr(attributes, "copy", None))
     copied = attributes if copy is None else copy()
     return cast(dict[str, Value], copied) if type(copied) is dict else dict(copied)
@@ -153,10 +153,10 @@ def as_dict(attributes: Attributes | None) -> dict[str, Value]:
 _SCANNED: Final = frozenset(
     {REQUEST_MESSAGES, RESPONSE_CHOICES, "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.tool.definitions"}
 )
-"""What instrumentors of clients write of the bodies of a request and its response, and of nothing else."""
+"""The attributes whose texts come from the bodies of the call alone, as instrumentors of clients write them."""
 
 _MAX_SHARED: Final = 256
-"""Resources and scopes that are remembered; a process has a few."""
+"""How many scrubbed resources and scopes are remembered; a process has a few."""
 
 
 _clean: Final[ContextVar[tuple[SpanContext, Scrubber] | None]] = ContextVar("art-otel-clean-texts", default=None)
@@ -164,7 +164,10 @@ _clean: Final[ContextVar[tuple[SpanContext, Scrubber] | None]] = ContextVar("art
 
 @contextmanager
 def texts_are_clean(context: SpanContext, scrubber: Scrubber) -> Generator[None]:
-    """While the span ends here, no scrubber need look for what this one has not found in the bodies of its call."""
+    """While the span with this context ends, tell `SpanScrubber` that the bodies of its call hold no secret.
+
+    `scrubber` is the one that has read them; a `SpanScrubber` with other patterns reads the texts again.
+    """
     token = _clean.set((context, scrubber))
     try:
         yield
@@ -173,7 +176,10 @@ def texts_are_clean(context: SpanContext, scrubber: Scrubber) -> Generator[None]
 
 
 class SpanScrubber:
-    """Changes a finished span in place, before anybody else reads it."""
+    """Takes the secrets out of a finished span, in place, before any exporter reads the span.
+
+    `failures` counts the spans that could not be scrubbed and were emptied.
+    """
 
     def __init__(self, scrubber: Scrubber) -> None:
         self.failures = 0
@@ -181,7 +187,7 @@ class SpanScrubber:
         self._shared: dict[int, tuple[object, Any]] = {}
 
     def __call__(self, span: ReadableSpan) -> ReadableSpan:
-        """The span without secrets: itself where it has none."""
+        """Scrub the span in place, and return it."""
         try:
             parts = self._scrubbed(span)
         except Exception:  # noqa: BLE001 # whatever it was, the app must not notice and nothing may leak
@@ -191,7 +197,7 @@ class SpanScrubber:
         return span
 
     def _scrubbed(self, span: ReadableSpan) -> SpanParts | None:
-        """Return the scrubbed parts of the span; None if nothing in it had to change."""
+        """The scrubbed parts of the span; None if nothing in it had to change."""
         scope = span.instrumentation_scope
         resource = self._once(span.resource, self._resource)
         scope = None if scope is None else self._once(scope, self._scope)
@@ -211,7 +217,7 @@ class SpanScrubber:
         return parts if scrubbed is None else _with_texts(parts, scrubbed)
 
     def _scanned(self, span: ReadableSpan) -> AbstractSet[str]:
-        """Return the names of attributes whose texts were scanned where the call was captured, for the same secrets."""
+        """The attributes that need no scan, because `texts_are_clean` says that the same patterns found nothing."""
         clean = _clean.get()
         if clean is None or clean[0] != span.get_span_context() or clean[1].patterns != self._records.scrubber.patterns:
             return frozenset()
@@ -246,7 +252,7 @@ class SpanScrubber:
 
 
 def _with_texts(parts: SpanParts, scrubbed: Sequence[ScrubbedPart]) -> SpanParts:
-    """Put the texts of a span, in the order in which they were given to the scrubber, into its parts."""
+    """Put scrubbed texts into the parts of a span, in the order in which `_scrubbed` gave them to the scrubber."""
     own, message, *rest = scrubbed
     parts.name, parts.attributes = own.text, dict(own.attributes)
     if parts.description is not None:
@@ -262,7 +268,8 @@ def _scrubbed_event(event: Any, part: ScrubbedPart) -> Any:  # noqa: ANN401 # th
 
 
 MAX_DEPTH: Final = 24
-"""Receivers stop at 100 protobuf messages inside each other, which are 32 dicts; deeper values become their repr."""
+"""Dicts and lists inside each other in one value; deeper ones become their repr. Receivers of protobuf stop at 100
+nested messages, which are 32 dicts."""
 
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -274,13 +281,13 @@ _MAX_HEADS: Final = 256
 
 
 class OtlpJsonEncoder:
-    """Writes spans as lines. Resources and scopes are encoded once."""
+    """Encodes spans of the SDK as lines of OTLP JSON. Each resource and scope is encoded once."""
 
     def __init__(self) -> None:
         self._heads: dict[tuple[int, int], tuple[object, bytes]] = {}
 
     def line(self, span: ReadableSpan) -> bytes:
-        """The line of a span; one that has not ended has no end time."""
+        """The line of a span, with its newline; a span that has not ended has no end time."""
         context, parent = span.get_span_context(), span.parent
         rest = (b"" if parent is None else _PARENT % parent.span_id, span.start_time or 0)
         ids = _NO_IDS % rest if context is None else _IDS % (context.trace_id, context.span_id, *rest)
@@ -295,7 +302,7 @@ class OtlpJsonEncoder:
                 self._heads.clear()
             encoded = (_encode({"attributes": _attributes(resource.attributes)}), _encode(_scope(scope)))
             head = b'{"resourceSpans":[{"resource":%b,"scopeSpans":[{"scope":%b,"spans":[' % encoded
-            self._heads[key] = ((resource, scope), head)  # held, so that no other gets their ids
+            self._heads[key] = ((resource, scope), head)  # held: else a new object might get the same `id()`
         return head
 
 
@@ -307,7 +314,7 @@ def _encode(value: JsonObject) -> bytes:
 
 
 def _writable(value: Any) -> Any:  # noqa: ANN401 # whatever stands in a span
-    """The value in text that UTF-8 can hold; lone surrogates become U+FFFD."""
+    """The value with texts that UTF-8 can encode; lone surrogates become U+FFFD."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
@@ -418,9 +425,9 @@ _START_ATTRIBUTES: Final = (
 
 
 def start_of(span: Span) -> ReadableSpan:
-    """Return what is recorded of a running span: its name, ids, time, and the attributes that say what it is.
+    """The part of a running span that is recorded: its name, ids, time, and the attributes that say what it is.
 
-    Instrumentors put content on a span when it starts; that is recorded once, when the span has ended.
+    Prompts, which instrumentors set at the start, are left out: the line of the ended span has them.
     """
     return ReadableSpan(
         name=span.name,
@@ -436,14 +443,15 @@ def start_of(span: Span) -> ReadableSpan:
     )
 
 
-# Without content, what was said to a model and by it is gone: messages, tools, bodies, tokens, and the messages of
-# errors, which quote them. Who called which model when, with which numbers, how it finished and what the app itself
-# told us (`art.metadata.*`, `art.extra.*`, `art.log`) stays.
+# Without content a span loses all that was said to a model and by it: messages, tools, bodies, tokens, and the messages
+# of errors, which quote them. What stays: which model was called when, with which numbers, how the call finished, and
+# the attributes of the app itself (`art.metadata.*`, `art.extra.*`, `art.log`).
 _KEPT_TEXTS: Final = frozenset({"model", "previous_response_id", "reasoning_effort", "service_tier"})
-"""Parameters of a request that are text and tell nothing of what was said."""
+"""Parameters of a request that are text and never quote what was said."""
 
 _ALWAYS: Final = {"USE_OTEL_LITELLM_REQUEST_SPAN": "true"}
-"""Else LiteLLM's callback writes each call onto the span that is current, over the one before and its status."""
+"""Without it LiteLLM's callback writes every call onto the current span, so that the next call overwrites the one
+before, and its status."""
 
 _ON: Final = {
     **_ALWAYS,
@@ -464,9 +472,9 @@ _OFF: Final = {
 
 
 def content_environment(capture: bool) -> dict[str, str]:  # noqa: FBT001 # the one thing it is told
-    """The environment variables that make the instrumentors record calls whole, or without content; if not set yet.
+    """The environment variables by which the instrumentors record whole calls (`capture`), or calls without content.
 
-    docs/how-to/capture-content.md tells which instrumentor reads which.
+    The caller sets those that the app has not set. docs/how-to/capture-content.md says which instrumentor reads which.
     """
     return dict(_ON if capture else _OFF)
 
@@ -478,7 +486,7 @@ def without_content(span: ReadableSpan) -> ReadableSpan:
 
 
 def _structure(span: ReadableSpan) -> SpanParts:
-    """What the span may say. Nothing raises into the app: what cannot be read is content as a whole."""
+    """The parts of the span without content. A span that cannot be read loses everything but its name."""
     try:
         return _read(span)
     except Exception:  # whatever it was, nothing may leak
@@ -510,7 +518,10 @@ def _kept(unfiltered: Attributes) -> dict[str, Value]:
 
 
 def _numbers_of(parameters: Value) -> str:
-    """The parameters of a request without texts, as JSON text; `{}` where they cannot be read."""
+    """The parameters of a request that are numbers or harmless texts, as JSON; `{}` where they cannot be read.
+
+    For example `{"temperature": 1, "stop": "yes"}` becomes `{"temperature": 1}`.
+    """
     try:
         decoded: Value = json.loads(parameters) if isinstance(parameters, str) else parameters
     except (ValueError, RecursionError):
