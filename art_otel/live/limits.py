@@ -5,5 +5,5 @@ from typing import Final
 MAX_OPEN: Final = 10_000
 """How many open rollouts one process holds."""
 MAX_AGE: Final = 6 * 3600.0
-"""Seconds from its start until a process's own rollout is let go; since its last span until a received one is forgotten.
+"""In seconds. A rollout of this process is let go so long after it opened, a received one so long after its last span.
 """

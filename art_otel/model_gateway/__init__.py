@@ -1,9 +1,12 @@
-"""Model gateway: what stands between agents and model servers, and records each call as a span.
+"""Model gateway: a proxy between agents and model servers that records each call as a span.
 
-An agent needs nothing but another base URL. `gateway` tells the story: a request comes, belongs to a rollout
-(`addresses`), goes to a server (`upstreams`) that samples it from ids (`exact`) or is asked for token ids as well,
-streams back as an `Exchange`, and becomes a span below its rollout's own (`rollouts`) in the spool of a receiver,
-which hands finished rollouts to trainers. `in_process` is the same inside an app that runs the rollouts.
+An agent needs nothing but another base URL. `gateway` tells the story of a request:
 
-Invariant: to the agent it is the server. What could not be recorded costs it no answer, and its rollout says so.
+    addresses ─► which rollout?        exact ─► sample it from token ids, or ask for token ids as well
+    upstreams ─► which server?         rollouts ─► a span below the rollout's own span, in the spool of a receiver
+
+The receiver then delivers finished rollouts to trainers. `in_process` runs the same gateway inside an app.
+
+Invariant: the agent sees the server's own answers. A call that cannot be recorded is still answered, and its rollout
+says that the call is missing.
 """

@@ -1,11 +1,12 @@
 """Attempts: which run of a rollout id a call belongs to, also after a restart and in every worker.
 
-Invariant: a call of a rollout that somebody had ended begins another attempt, with another span of its own; whoever
-gives an id twice gets two trajectories.
+Invariant: a call of a rollout that a request has ended begins another attempt, with another own span. So a rollout id
+that is used twice gives two trajectories.
 
     calls of r ─► attempt 1      POST /rollout/r/end      calls of r ─► attempt 2      gateway restarted ─► attempt 2
 
-All processes of a gateway write to one database in its folder, once an end and once an attempt.
+All processes of a gateway share one database in its folder. It is written at each end, and at each attempt after the
+first.
 """
 
 import logging
@@ -21,7 +22,7 @@ ATTEMPTS: Final = "attempts.sqlite"
 """The database in the folder of a gateway."""
 
 _SECONDS: Final = 1.0
-"""How long another process may hold the database."""
+"""How long to wait for another process that holds the database."""
 
 _TABLE: Final = """
 CREATE TABLE IF NOT EXISTS attempt (
@@ -31,16 +32,16 @@ CREATE TABLE IF NOT EXISTS attempt (
 
 
 class RolloutAttempt(NamedTuple):
-    """An attempt under a rollout id, and whether somebody ended it."""
+    """The number of an attempt, and whether a request ended it."""
 
     number: int
     has_ended: bool
 
 
 class Attempts:
-    """Where the disk refuses, nothing is remembered, and the log says so once.
+    """The attempts in the database at `path`. If the disk refuses, nothing is remembered, and the log says so once.
 
-    What is older than `keep_seconds` is forgotten; None keeps all.
+    At the start, notes older than `keep_seconds` are deleted; None keeps all.
     """
 
     def __init__(self, path: Path, keep_seconds: float | None) -> None:
@@ -58,7 +59,7 @@ class Attempts:
             self._leave(error)
 
     def find(self, rollout_id: str, number: int | None = None) -> RolloutAttempt | None:
-        """The attempt of a number, else the last one, that was noted under an id."""
+        """The noted attempt of a rollout id with this number, or (None) the last one; None where none is noted."""
         query = (
             "SELECT number, has_ended FROM attempt WHERE rollout_id = ?1 AND number = coalesce(?2, number)"
             " ORDER BY number DESC LIMIT 1"
@@ -71,7 +72,7 @@ class Attempts:
         return None if row is None else RolloutAttempt(row[0], bool(row[1]))
 
     def note(self, rollout_id: str, attempt: RolloutAttempt) -> None:
-        """Note an attempt under an id."""
+        """Note an attempt of a rollout id, in the place of an earlier note of the same number."""
         if self._database is not None:
             values = (rollout_id, attempt.number, attempt.has_ended, time.time())
             try:
@@ -80,7 +81,7 @@ class Attempts:
                 self._leave(error)
 
     def close(self) -> None:
-        """Leave the file."""
+        """Close the database."""
         if self._database is not None:
             self._database.close()
             self._database = None

@@ -1,13 +1,14 @@
-"""Gateway: model servers as agents see them, with every call recorded.
+"""Gateway: passes requests of agents to model servers, and records every call.
 
     agent ─► Gateway ─► model server          a request comes, belongs to a rollout, goes to a server, streams back
                 │
-                └─► Ingest ─► spool ─► …      and is a span, as if the agent had sent it to the receiver
+                └─► Ingest ─► spool ─► …      and becomes a span, as if the agent had sent one to the receiver
 
-Invariant: the agent gets the server's status, headers and bytes, without what the gateway asked for beside it, or what
-its own dialect says instead; of a stream each piece as it comes. When the agent leaves, the server is left. The span of
-a call is in the spool before the agent has the last of the answer. API keys go to the server and nowhere else. The
-gateway's own paths are /healthz, /metrics, /rollout/ID/end, /rollout/ID/reward and the receiver's.
+Invariant: the agent gets the server's status, headers and bytes, each piece of a stream as it comes. Only what the
+gateway itself asked for is taken out, and an answer in another dialect is translated. When the agent hangs up, the
+gateway hangs up on the server. The span of a call is in the spool before the agent has the last piece of the answer.
+API keys go to the server and nowhere else. The gateway's own paths are /healthz, /metrics, /rollout/ID/end,
+/rollout/ID/reward and those of the receiver.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
 LIMITS: Final = BodyLimits(all_bytes=1 << 30, seconds=300.0)
-"""Bodies are held until they are recorded."""
+"""Limits for the bodies of requests, which are held in memory until their calls are recorded."""
 
 _OWN_PATHS: Final = ("/healthz", "/metrics", "/v1/traces", f"/v1/traces{RUNNING}", "/v1/logs")
 _OWN_PREFIX: Final = "/v1/rollouts/"
@@ -69,10 +70,10 @@ _OF_CONNECTION: Final = frozenset(
 )
 _NOT_SENT: Final = _OF_CONNECTION | {b"host", b"content-length"}
 _NOT_SENT_OF_CALL: Final = _NOT_SENT | {b"accept-encoding"}
-"""What is compressed nobody could read on its way."""
+"""The gateway reads answers on their way, so it asks for uncompressed ones."""
 _AS_IT_IS: Final = (b"accept-encoding", b"identity")
 _NOT_ANSWERED: Final = _OF_CONNECTION | {b"date"}
-"""The gateway's own server writes a date."""
+"""Headers of an answer that the agent does not get; the gateway's own HTTP server writes its own date."""
 _NOT_CHANGED: Final = _NOT_ANSWERED | {b"content-length"}
 
 _LOOK_EVERY: Final = 0.5
@@ -86,10 +87,10 @@ _CONTINUING: Final = InternalErrorHandler("a call could not be linked to the con
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayOptions(GatewaySettings):
-    """The settings, and where it stands.
+    """The settings of a gateway, with its addresses.
 
-    `upstreams` are the addresses of the model servers; `receiver` says where to listen and what to keep. `otlp` is the
-    address of a collector that gets the spans as well.
+    `upstreams` are the URLs of the model servers; `receiver` says where to listen and what to keep. `otlp` is the URL
+    of a collector that gets the spans as well.
     """
 
     upstreams: Sequence[str]
@@ -98,9 +99,10 @@ class GatewayOptions(GatewaySettings):
 
 
 class Gateway:
-    """A receiver with the model servers behind the same address. It is the receiver's Front.
+    """A receiver with the model servers behind the same address; it is the receiver's `Front`.
 
-    Raises UsageError for options that make no sense.
+    `app` has the rollouts of the app around this gateway, if there is one. `worker` is given to one of several worker
+    processes, which has no receiver of its own. Raises UsageError for invalid options.
     """
 
     def __init__(
@@ -147,17 +149,17 @@ class Gateway:
 
     @property
     def receiver(self) -> Receiver:
-        """The receiver of a gateway that is no worker."""
+        """The gateway's receiver; a worker has none."""
         assert self._receiver is not None  # noqa: S101 # a worker's is that of its parent
         return self._receiver
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address at which the gateway listens."""
         return self.receiver.url
 
     def application(self, receiver: ASGIApp) -> ASGIApp:
-        """Answer what is for the gateway's own paths by the receiver, and everything else by a model server."""
+        """An application that answers the gateway's own paths by the receiver, all others by a model server."""
         proxy = WebPageCheck(self._proxy, self.options.receiver.http, self.receiver_refused)
 
         def dispatch(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -168,11 +170,11 @@ class Gateway:
         return dispatch
 
     def receiver_refused(self, path: str, status: int, why: str) -> None:
-        """Count a request that a guard refused."""
+        """Count a request that was refused before it reached a path (a web page's, or one without the token)."""
         self._recorder.metrics.refused(status, why, path=path)
 
     async def start(self) -> None:
-        """Begin to look for rollouts that are over. Raises UsageError where a server cannot what it has to."""
+        """Start looking for rollouts that are over. Raises UsageError if `tokens="exact"` and a server cannot do it."""
         for abilities in self._abilities.values():
             if self.options.tokens == "exact":
                 await abilities.check_exact()
@@ -181,7 +183,7 @@ class Gateway:
             self._forwarding.start()
 
     async def leave(self) -> None:
-        """Cut the calls that run: their rollouts say so, and the agents see no end. No other begins."""
+        """Break off the running calls, which are recorded as failed, and refuse new ones."""
         self._is_ending = True
         for relaying, call in self._running.items():
             if call.exchange is not None and not call.is_recorded:
@@ -189,7 +191,7 @@ class Gateway:
             relaying.cancel()
 
     async def stop(self) -> None:
-        """End all rollouts, and leave the servers."""
+        """End all rollouts, and close the connections to the servers."""
         if self._looking is not None:
             self._looking.cancel()
         self._write([*self._rollouts.close()], is_last=True)
@@ -201,13 +203,13 @@ class Gateway:
     async def _proxy(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request as a model server does, in three steps.
 
-        `_begin` says where it belongs, which server it goes to, and in which dialect. `_relay` asks the server, and
-        hands its answer to the agent piece by piece. `_record` writes the span of the call before the last piece.
+        `_begin` finds the rollout, the server and the dialect of the request. `_relay` asks the server, and passes the
+        answer to the agent piece by piece. `_record` writes the span of the call before the last piece.
         """
         if self._is_ending:
             await error_response(503, _ENDS)(scope, receive, send)
             return
-        # A dictionary finds them at once. Of several of one name the first counts.
+        # Reversed, so that of several headers with one name the first one is kept.
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
         if headers.get("upgrade", "").lower() == "websocket":
             await error_response(501, "WebSockets are not supported; use HTTP")(scope, receive, send)
@@ -226,9 +228,9 @@ class Gateway:
     async def _begin(
         self, scope: Scope, target: RequestTarget, headers: Mapping[str, str], body: bytes
     ) -> RelayedCall | None:
-        """Read where a request belongs, and choose its server, and the dialect in which that is asked.
+        """Find the rollout of a request, its server, and the dialect in which to ask the server.
 
-        None where another worker has its rollout, and was given the request.
+        Returns None if another worker has the rollout; that worker then answers the request.
         """
         method: str = scope["method"]
         raw_headers: RawHeaders = scope["headers"]
@@ -239,7 +241,7 @@ class Gateway:
             is_policys = is_among(self._models, asked.model)
             address = address if is_policys else address._replace(untrained=ANOTHER_MODEL)
         if self._worker is not None:
-            # A call that names nothing continues a conversation, which one worker knows.
+            # A call that names no rollout continues a conversation. One worker ("") knows all conversations.
             key = address.rollout_id or ("" if address.parent is None else address.parent.trace_id)
             if (key or asked is not None) and await self._worker.is_elsewhere(scope, body, key):
                 return None
@@ -249,7 +251,7 @@ class Gateway:
                 known = self._conversations.rollout_of(asked.request)
             address = address._replace(rollout_id=known or uuid4().hex)
         upstream = self._upstreams.choose(address.rollout_id)
-        # The server gets the agent's headers but for those of a connection, and those that name a rollout.
+        # The server gets the agent's headers, but for those of the connection and those that name a rollout.
         not_sent = _NOT_SENT if asked is None else _NOT_SENT_OF_CALL
         for_server = [
             (name, value)
@@ -306,9 +308,9 @@ class Gateway:
         return call
 
     async def _pass_through(self, call: RelayedCall, answering: Answering) -> None:
-        """Relay a call until it is answered, the agent leaves or the gateway ends; then the server is left as well.
+        """Relay a call until it is answered, the agent hangs up, or the gateway stops. The call is recorded always.
 
-        Where the answer has no end, the agent's connection has none.
+        If the answer breaks off, so does the agent's connection: else the agent would take a part for the whole.
         """
         relaying, connection = asyncio.current_task(), answering.connection
         assert relaying is not None  # noqa: S101 # a coroutine runs in a task
@@ -318,7 +320,7 @@ class Gateway:
             connection.when_left(relaying.cancel)
             await self._relay(call, answering)
         except asyncio.CancelledError:
-            relaying.uncancel()  # the request has been dealt with, and its task ends as others do
+            relaying.uncancel()  # the cancellation was meant for the relaying only; the task goes on to its normal end
             connection.when_left(None)
             self._record(call)
             if call.has_begun:
@@ -334,7 +336,7 @@ class Gateway:
             await connection.end()
 
     async def _relay(self, call: RelayedCall, answering: Answering) -> None:
-        """Ask the server, and hand on what it answers."""
+        """Ask the server, and pass its answer to the agent. Note on the exchange what breaks it off."""
         try:
             answered = await self._ask(call)
         except UpstreamError as error:
@@ -352,7 +354,7 @@ class Gateway:
         except asyncio.CancelledError:
             exchange = call.exchange
             if exchange is not None and not (call.is_recorded or exchange.failure):
-                if exchange.has_sampled:
+                if exchange.has_sampled:  # the agent saw enough: its stream is a turn that was left, and no failure
                     exchange.was_left = True
                 else:
                     exchange.failure = CallFailure("CancelledError")
@@ -361,7 +363,10 @@ class Gateway:
             answered.close()
 
     async def _ask(self, call: RelayedCall) -> Answers:
-        """Send a request to be sampled from ids, or with token ids asked for; with less where that is refused."""
+        """Get the server's answer: sampled from token ids where the server can do that, else with token ids asked for.
+
+        If the server refuses the additions, it is asked again with less, in the end with the agent's own request.
+        """
         exchange, upstream = call.exchange, call.upstream
         if call.own_answer is not None:
             return call.own_answer
@@ -371,7 +376,7 @@ class Gateway:
         may_be_exact = self._exact is not None and time.monotonic() >= abilities.lacks_ids_until
         if self._exact is not None and may_be_exact and API_DIALECTS[exchange.dialect].is_rendered:
             is_exact = None
-            with suppress(UpstreamError):  # the request itself will say it
+            with suppress(UpstreamError):  # a server that cannot be reached: the request below will say so
                 is_exact = await abilities.samples_from_ids(call.headers)
             if is_exact:
                 exact = await self._exact.ask(exchange, upstream, call.headers, call.address)
@@ -398,7 +403,10 @@ class Gateway:
         return await self._upstreams.send(call.upstream, call.method, call.path, headers, body)
 
     async def _hand_on(self, call: RelayedCall, answered: Answers, answering: Answering) -> None:
-        """Send the answer piece by piece. What ends it waits until the call is recorded."""
+        """Send the answer piece by piece. The piece that ends it is held until the call is recorded.
+
+        An agent whose answer is whole may ask for its trajectory at once, and the call must be in it.
+        """
         exchange, translation = call.exchange, call.translation
         if exchange is None:
             if call.may_sample and answered.status < FIRST_REFUSAL:
@@ -450,7 +458,8 @@ class Gateway:
     async def _fail(
         self, call: RelayedCall, error: UpstreamError, answering: Answering, what: str, last: bytes = b""
     ) -> None:
-        """The server cannot be reached, or broke off. What the agent has begun to get ends with `last`, or is cut."""
+        """Record that the server cannot be reached or broke off, and tell the agent: by status 502, or, if the answer
+        has begun, by the piece `last` or a broken connection."""
         self._recorder.metrics.add("art_otel_gateway_upstream_errors_total")
         if call.exchange is not None and not call.is_recorded:
             call.exchange.failure = CallFailure(type(error).__name__, str(error))
@@ -468,7 +477,7 @@ class Gateway:
             await send_error(502, why, call.method, answering, call.dialect)
 
     async def _finish(self, call: RelayedCall) -> None:
-        """Record a call durably, and see that the receiver at the other end of `--otlp` knows that it began."""
+        """Record a call durably, and wait until the collector of `--otlp` knows that the call began."""
         if call.exchange is not None and not call.is_recorded:
             self._record(call)
             if not await self._synced() and call.rollout is not None:
@@ -477,7 +486,7 @@ class Gateway:
             await self._forwarding.running_calls.wait(call.told)
 
     def _record(self, call: RelayedCall) -> None:
-        """Write the span of a call, once. The rollout counts it also where that fails."""
+        """Write the span of a call, once. If that fails, the rollout counts the call all the same, as missing."""
         exchange, rollout = call.exchange, call.rollout
         if exchange is None or call.is_recorded:
             return
@@ -510,7 +519,7 @@ class Gateway:
                 self._conversations.answered(call.address.rollout_id, call.asked.request, exchange.answer or {})
 
     def _note_unread(self, call: RelayedCall) -> None:
-        """Say of a request that it may have been a call: in the log, and on its rollout, if that is known."""
+        """Note that an unreadable request may have been a call: in the log, and on its rollout, if it has one."""
         address, server = call.address, call.upstream.url
         request = f"POST {self._unread.warn(call.target.plain)}"
         with _RECORDING:
@@ -527,9 +536,9 @@ class Gateway:
             self._write([*of_rollout, span], is_last=True)
 
     def _write(self, spans: Sequence[Span], *, is_last: bool = False) -> bool:
-        """Write spans to the spool; False, logged there, where the disk refuses them.
+        """Write spans to the spool; False where the disk refuses them, which the spool logs.
 
-        If nobody tries it again (`is_last`), the collector gets them all the same.
+        The collector gets written spans only, unless `is_last` says that the write will not be tried again.
         """
         is_written = True
         try:
@@ -543,14 +552,14 @@ class Gateway:
         return is_written
 
     async def _synced(self) -> bool:
-        """Wait for the disk, where it has to have what was written; False, as `_write` is, where it refuses."""
+        """With `--fsync`, wait until the disk itself has the written spans; False where it refuses."""
         is_synced = await self._recorder.ingest.synced()
         if not is_synced:
             self._recorder.metrics.refused(503, UNWRITABLE)
         return is_synced
 
     async def _look(self) -> None:
-        """Write what ended by being quiet, as long as the gateway runs; the receiver waits for what has not."""
+        """End quiet rollouts, again and again, and tell the receiver which rollouts are still open."""
         while True:
             await asyncio.sleep(min(_LOOK_EVERY, self.options.receiver.grace))
             with _RECORDING:
@@ -559,7 +568,7 @@ class Gateway:
 
 
 def _rest(exchange: Exchange) -> bytes:
-    """What the agent has not got of an answer; as it came where it cannot be read."""
+    """The part of an answer that the agent has not got yet; as it came from the server if it cannot be read."""
     try:
         return exchange.rest()
     except Exception as error:  # noqa: BLE001 # a fault of ours
@@ -568,9 +577,9 @@ def _rest(exchange: Exchange) -> bytes:
 
 
 def _kept_headers(answered: Answers, content_type: str | None = None, *, is_changed: bool = False) -> RawHeaders:
-    """The headers of an answer that its agent gets; with another `content_type`, if the body has another dialect.
+    """The headers of an answer that the agent gets; `content_type` replaces the server's in a translated answer.
 
-    `is_changed` says that the body may have another length than the server says.
+    `is_changed` says that the body may be longer or shorter than the server's, so its content-length is left out.
     """
     left_out = _NOT_CHANGED if is_changed else _NOT_ANSWERED
     kept = [(lower, value) for name, value in answered.raw_headers if (lower := name.lower()) not in left_out]

@@ -1,8 +1,8 @@
-"""A request on its way through the gateway, and who records it: what was asked, where it goes, what became of it.
+"""Relayed call: one request on its way through the gateway, and the interfaces of those who record it.
 
-RelayedCall     one request, from its beginning until it was answered and recorded
-Recorder        where the gateway writes: its own receiver, or what a worker has of its parent's
-AppRollouts     the app around a gateway, which has the spans of its rollouts' calls itself
+RelayedCall     one request, from its arrival until it was answered and recorded
+Recorder        what the gateway writes to: its own receiver, or, in a worker, a stand-in for the parent's receiver
+AppRollouts     the app around a gateway, which records the calls of its own rollouts itself
 """
 
 import asyncio
@@ -25,17 +25,18 @@ from art_otel.receiver.ingest import Ingest, ReceiverMetrics
 
 @dataclass(kw_only=True, slots=True)
 class RelayedCall:
-    """A request on its way.
+    """One request on its way.
 
-    `path`, with the query, and `headers` are those for its server. `dialect` is the one in which the agent asked for a
-    completion; `asked` is what it asked, `exchange` the same as its server is asked it, which is recorded; all are None
-    where it asks for none. `translation` leads from one to the other where the dialects differ. `may_sample` says that
-    it may ask for a completion in a dialect that is not known.
-    `own_answer` is what the gateway answers itself: the server is not asked.
-    `told` is done when a receiver knows of it. `has_begun` says that the agent has the beginning of an answer, `is_cut`
-    that it gets no end of it.
-    `end_in_app` ends its span where that is one of the app around the gateway. `slot` is where a worker notes it as
-    long as it is not recorded.
+    - `path` (with the query), `headers`: as the server gets them.
+    - `dialect`: in which the agent asks for a completion; `asked`: the agent's request; `exchange`: the request and
+      answer of the server, which is recorded. All three are None where the request asks for no completion.
+    - `translation`: between `asked` and `exchange`, where the server does not speak the agent's dialect.
+    - `may_sample`: the request may ask for a completion in a dialect that the gateway cannot read.
+    - `own_answer`: the gateway's own answer; the server is not asked.
+    - `told`: done when the collector of `--otlp` knows that the call runs.
+    - `end_in_app`: ends the call's span, where the app around the gateway records the call.
+    - `slot`: where a worker notes the call as long as it is not recorded.
+    - `has_begun`: the agent has the beginning of the answer. `is_cut`: the agent will not get the end of it.
     """
 
     method: str
@@ -62,59 +63,61 @@ class RelayedCall:
 
 
 class Recorder(Protocol):
-    """Where a gateway writes."""
+    """What a gateway writes to: a Receiver, or a worker's stand-in for one."""
 
     @property
     def bodies(self) -> Bodies:
-        """The bodies of requests."""
+        """Reads the bodies of requests, within limits."""
         ...
 
     @property
     def metrics(self) -> ReceiverMetrics:
-        """What is counted."""
+        """The counters of `/metrics`."""
         ...
 
     @property
     def ingest(self) -> Ingest:
-        """What writes to the spool."""
+        """Writes spans to the spool."""
         ...
 
     def keep_open(self, rollout_ids: Sequence[str]) -> None:
-        """Let no grace end rollouts that are known to run."""
+        """Begin the grace of these rollouts anew, because they are known to run."""
         ...
 
 
 class WorkerRecorder(Recorder, Protocol):
-    """That of a gateway which is one of several workers."""
+    """The recorder of a gateway that is one of several worker processes."""
 
     def begin_call(self, rollout: GatewayRollout, start_ns: int) -> int | None:
-        """Note a call where the parent finds it if this worker dies, and give its slot; None where all are taken."""
+        """Note a call in memory that the parent shares, in case this worker dies. Returns the slot; None where all are
+        taken."""
         ...
 
     def end_call(self, slot: int) -> None:
-        """Forget a call that was recorded."""
+        """Free the slot of a call that was recorded."""
         ...
 
     async def is_elsewhere(self, scope: Scope, body: bytes, key: str) -> bool:
-        """Hand a request over where another worker has what `key` names, and say so."""
+        """If another worker has the rollout `key`, give it the request, and return True."""
         ...
 
 
 class AppRollouts(Protocol):
-    """The rollouts that run in the gateway's own process, whose calls its tracer records."""
+    """The rollouts that run in the gateway's own process, whose calls the app's tracer records."""
 
     def begin(self, exchange: Exchange, address: RequestAddress, server: str) -> Callable[[], None] | None:
-        """Begin the span of a call, and give what ends it; None where its rollout is none of them."""
+        """Begin the span of a call, and return a function that ends it; None if the rollout is not the app's."""
         ...
 
     def reached_limit(self, address: RequestAddress, max_calls: int | None) -> int | None:
-        """How many calls a rollout may have, where it has had them; None where another may begin, or it is none."""
+        """The limit of calls of a rollout that has reached it; None where another call may begin, or the rollout is
+        not the app's."""
         ...
 
     def note_unread(self, request: str, start_ns: int, address: RequestAddress, server: str) -> bool:
-        """Record a request that could not be read; False where its rollout is none of them."""
+        """Record a request that could not be read; False if its rollout is not the app's."""
         ...
 
     def has(self, rollout_id: str) -> bool:
-        """Whether a rollout is one of them."""
+        """Whether the rollout runs in this app."""
         ...

@@ -1,12 +1,12 @@
-"""Rollout paths: what a trainer or an environment says of a rollout, by HTTP: its end, and rewards.
+"""Rollout paths: HTTP requests by which a trainer or an environment ends a rollout, or gives it a reward.
 
     POST /rollout/ID/end      {"reward": 1, "status": "ok", "metadata": {…}}
     POST /rollout/ID/reward   {"reward": 0.5, "name": "style", "response_id": "chatcmpl-…"}
 
     200                       {"rollout_id": "ID", "attempt": 1, "calls": 3}
 
-Invariant: 200 says that it is written; `calls` is how many calls of the attempt this gateway passed on. Whoever got
-another answer may say it again.
+Invariant: the answer 200 means that the spool has it. `calls` is how many calls of the attempt went through this
+gateway. After any other answer, or none, the client may send the same request again.
 """
 
 from collections.abc import Awaitable, Callable
@@ -30,10 +30,10 @@ _Told = TypeVar("_Told", RolloutEnd, GivenReward)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RolloutPaths:
-    """Answers what is said of `rollouts`. `read` gives the body of a request.
+    """The routes of these paths, for the gateway's `rollouts`.
 
-    `is_of_app` says which of them run in the gateway's own process; `is_elsewhere` hands the request over where another
-    process has the rollout, and says so.
+    `read` reads the body of a request; `write` and `synced` write to the spool. `is_of_app` says whether a rollout runs
+    in the gateway's own process. `is_elsewhere` gives the request to another worker if that has the rollout.
     """
 
     rollouts: Rollouts
@@ -67,7 +67,7 @@ class RolloutPaths:
     async def _answer(
         self, request: Request, kind: type[_Told], tell: Callable[[RequestTarget, _Told], GatewayRollout | None]
     ) -> Response:
-        """Read what is said of a rollout, write it, and answer."""
+        """Read the body of a request as `kind`, write it to the rollout by `tell`, and answer."""
         if request.method != "POST":
             response = error_response(405, f"{request.method} {request.url.path}: send it with POST")
             response.headers["allow"] = "POST"
@@ -77,7 +77,7 @@ class RolloutPaths:
             async with self.read(request.scope, request.receive) as body:
                 key = target.rollout_id or ""
                 if self.is_elsewhere is not None and await self.is_elsewhere(request.scope, body, key):
-                    return Response()  # which nobody gets: the other process answers
+                    return Response()  # is not sent: the other process has the connection, and answers
                 told = msgspec.json.decode(body or b"{}", type=kind)
         except (UsageError, UnicodeDecodeError, msgspec.DecodeError) as error:
             fields = ", ".join(kind.__struct_fields__) if isinstance(error, msgspec.ValidationError) else ""

@@ -1,13 +1,17 @@
-"""Rollouts: those whose agents ask through the gateway, from their first call until they are over.
+"""Rollouts: the rollouts whose agents call through the gateway, and their spans.
 
-Invariant: a rollout's own span has ids that its id alone decides, so that several gateways, and one that was killed,
-write editions of one span, which whoever reads them makes one: each says no more than what its gateway knows. It counts
-the calls that began here, under this gateway's name, so one that runs yet, or that could not be recorded, is missed by
-whoever reads it. A rollout is over when somebody ends it, when no call runs and none came for the grace, or when the
-gateway ends, and not before that is written; here, if others have calls of it as well. Where a call ends later than
-somebody ended its rollout, the rollout's own span is written again with that of the call: it is given once more, and
-not a second time for the count. A call that begins after somebody ended its rollout is of another attempt, whose own
-span is another one.
+Invariants:
+
+- **One own span, many editions.** The ids of a rollout's own span follow from the rollout's id and attempt. So several
+  gateways, and a gateway that was restarted, write editions of the same span, and readers merge them. An edition counts
+  the calls that began at this gateway, so readers see that a call is missing which still runs or was not recorded.
+- **The end.** A rollout is over when `POST /rollout/ID/end` says so, when no call runs and none came for the grace, or
+  when the gateway stops; and only once that is written. Other gateways may still have calls of it.
+- **A call that ends after its rollout** is written together with another edition of the own span, so that the rollout
+  is delivered once more with the call, and not a second time for the new count.
+- **A call that begins after the end** belongs to another attempt, with another own span:
+
+      call 1, call 2, POST …/end: attempt 1        call 3: attempt 2
 """
 
 import logging
@@ -46,7 +50,7 @@ from art_otel.version import __version__
 logger = logging.getLogger(__name__)
 
 _MAX_REMEMBERED: Final = 10_000
-"""Rollouts that are over and known still: a later call or reward belongs to the same span."""
+"""How many ended rollouts are remembered, so that a later call or reward belongs to the same own span."""
 
 Write: TypeAlias = Callable[[Sequence[Span]], bool]
 """Writes spans; False where the disk refuses them."""
@@ -54,11 +58,11 @@ Write: TypeAlias = Callable[[Sequence[Span]], bool]
 _SCOPE: Final = Scope(name=ART_OTEL, version=__version__)
 _NAME: Final = "agent"
 _INFERRED: Final = f"{names.METADATA_PREFIX}inferred"
-"""Says of a rollout that nobody named it: its calls continue each other's prompts."""
+"""Marks a rollout that no request named: its calls were found to continue each other's prompts."""
 
 
 class RolloutEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a rollout ended, as `POST /rollout/ID/end` says it. `reward` may be several by their names."""
+    """The body of `POST /rollout/ID/end`: how a rollout ended. `reward` may be several rewards by their names."""
 
     reward: float | dict[str, float] | None = None
     status: Literal["ok", "error", "cancelled"] = "ok"
@@ -68,9 +72,9 @@ class RolloutEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class GivenReward(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A reward of a rollout, as `POST /rollout/ID/reward` says it; with a `response_id`, of the call with this answer.
+    """The body of `POST /rollout/ID/reward`: a reward for a rollout, or for the call whose answer has `response_id`.
 
-    `reward` may be several by their names, else `name` is its name.
+    `reward` may be several rewards by their names; `name` is the name of a single one.
     """
 
     reward: float | dict[str, float]
@@ -80,10 +84,13 @@ class GivenReward(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 @dataclass(kw_only=True, slots=True)
 class GatewayRollout:
-    """What is known of one rollout: how many `calls` began and ended here; `ended_ns` is None until it is over.
+    """One attempt at a rollout, as this gateway knows it. Times are in nanoseconds since the epoch.
 
-    `is_written` says that the spool has its beginning, `reward` what was given last, `was_ended` that somebody ended it
-    before this process began.
+    - `attributes`: those of the own span. `events`: its rewards. `reward`: the last one that an end gave.
+    - `calls`: how many calls began and ended at this gateway. `last_ns`: when the last call ended.
+    - `ended_ns`: None until the rollout is over. `end`: what `POST …/end` said; None without one.
+    - `edition`: the number of the last edition. `is_written`: the spool has an edition with the current state.
+    - `was_ended`: the attempt was ended by a request before this process began.
     """
 
     rollout_id: str
@@ -102,18 +109,19 @@ class GatewayRollout:
 
     @property
     def number(self) -> int | float | str:
-        """The number of the attempt, as somebody named it, else as it was counted."""
+        """The number of the attempt: the one that requests named, else the one that the gateway counted."""
         return self.attributes.get(names.ROLLOUT_ATTEMPT, self.attempt)
 
     @property
     def is_closed(self) -> bool:
-        """Whether somebody ended it: its next call is of another attempt."""
+        """Whether a request ended the attempt: the next call belongs to another attempt."""
         return self.was_ended or self.end is not None
 
 
 @dataclass(kw_only=True)
 class Rollouts:
-    """The rollouts of a gateway. `resource` is that of its spans; `attempts` knows of those before it began."""
+    """The rollouts of a gateway. `resource` is the resource of its spans; `grace` is in seconds; `attempts` remembers
+    earlier attempts across restarts."""
 
     resource: Resource
     grace: float
@@ -121,17 +129,20 @@ class Rollouts:
     _known: OrderedDict[tuple[str, int], GatewayRollout] = field(
         default_factory=OrderedDict[tuple[str, int], GatewayRollout]
     )
-    """By id and attempt."""
+    """The rollouts by id and attempt; the longest unused stands first."""
     _last: dict[str, int] = field(default_factory=dict[str, int])
-    """The attempt of each id whose call began last: who names no attempt means this one."""
+    """The attempt of each id with the latest call: a request that names no attempt means this one."""
 
     @property
     def open(self) -> list[str]:
-        """The ids of those that are not over."""
+        """The ids of the rollouts that are not over."""
         return [rollout_id for (rollout_id, _), rollout in self._known.items() if rollout.ended_ns is None]
 
     def begin_call(self, rollout_id: str, address: RequestAddress, start_ns: int) -> GatewayRollout:
-        """A call of a rollout begins. One that was over because it was quiet goes on, one that was ended does not."""
+        """Count a call that begins, and return its rollout.
+
+        A rollout that is over only because it was quiet goes on; after an end by request another attempt begins.
+        """
         rollout = self._of(rollout_id, address.settings, start_ns)
         if rollout.is_closed:
             rollout = self._next_attempt(rollout, start_ns)
@@ -145,7 +156,7 @@ class Rollouts:
         return rollout
 
     def _next_attempt(self, ended: GatewayRollout, start_ns: int) -> GatewayRollout:
-        """Begin the attempt behind one that was ended."""
+        """Begin the attempt after one that was ended, with a number that no attempt of this id had."""
         rollout_id = ended.rollout_id
         last = self.attempts.find(rollout_id)
         number = 1 + max(ended.attempt, self._last.get(rollout_id, 1), 1 if last is None else last.number)
@@ -157,10 +168,10 @@ class Rollouts:
         return self._begin(rollout_id, number, start_ns)
 
     def reached_limit(self, address: RequestAddress, max_calls: int | None) -> int | None:
-        """How many calls a rollout may have, where it has had them; None where another may begin.
+        """The limit of calls of a rollout that has reached the limit; None where another call may begin.
 
-        What an address says of `max_calls` counts more than what the gateway was told. The rollout says that it ended
-        so: it is cut, and nothing of it is missing.
+        A `max_calls` in the request's address takes precedence over that of the gateway. A rollout that reached the
+        limit is marked as truncated; it is still complete.
         """
         if address.rollout_id is None or not address.is_ours:
             return None
@@ -174,10 +185,10 @@ class Rollouts:
         return int(limit)
 
     def end_call(self, rollout: GatewayRollout) -> list[Span]:
-        """A call has ended, and its span is about to be written: give what of the rollout is written with it.
+        """Count a call that ended, and return the editions of the own span to write together with the call's span.
 
-        That is its own span, as begun before its first call, so that it shows what a kill left, and as it is now where
-        it was over.
+        With the first call an edition without an end is written, so that a killed gateway leaves an unfinished rollout
+        and not calls without one. If the rollout was over already, it gets another edition. Else nothing is written.
         """
         rollout.calls.ended += 1
         rollout.last_ns = now_ns()
@@ -189,15 +200,15 @@ class Rollouts:
         return [self.edition(rollout)]
 
     def end_again(self, rollout: GatewayRollout) -> None:
-        """The span of a call that has ended could not be written: the rollout ends once more, and says so."""
+        """Reopen a rollout of which a call's span could not be written: its next end counts the missing call."""
         rollout.ended_ns, rollout.is_written = None, False
 
     def end(
         self, rollout_id: str, end: RolloutEnd, settings: Mapping[str, str | int], write: Write
     ) -> GatewayRollout | None:
-        """End a rollout as somebody said. The same said again changes nothing, as of a client that got no answer.
+        """End a rollout as a request says. The same request again, of a client that got no answer, changes nothing.
 
-        What could not be written is None, and as if nobody had said it.
+        Returns None, with nothing changed, if the edition could not be written.
         """
         time_ns = now_ns()
         rollout = self._of(rollout_id, self._settings_of_end(rollout_id, settings), time_ns)
@@ -221,7 +232,7 @@ class Rollouts:
     def reward(
         self, rollout_id: str, reward: GivenReward, settings: Mapping[str, str | int], write: Write
     ) -> GatewayRollout | None:
-        """Give a rollout a reward, also one that is over. What could not be written is None, and was not given."""
+        """Add a reward to a rollout, which may be over. Returns None, with no reward added, if it cannot be written."""
         time_ns = now_ns()
         rollout = self._of(rollout_id, settings, time_ns)
         before, rollout.last_ns = rollout.events, time_ns
@@ -234,7 +245,8 @@ class Rollouts:
         return rollout if is_written else None
 
     def end_quiet(self, now: int, write: Write) -> None:
-        """End those that were quiet for the grace. Those whose end could not be written end the next time."""
+        """End the rollouts that were quiet for the grace, and forget the oldest ended ones. Rollouts whose end cannot
+        be written end the next time."""
         quiet = [
             rollout
             for rollout in self._known.values()
@@ -258,22 +270,22 @@ class Rollouts:
                 del self._last[rollout_id]
 
     def close(self) -> Iterator[Span]:
-        """End all that are open, because no call can come any more."""
+        """End all open rollouts when the gateway stops, and iterate over their last editions."""
         for rollout in self._known.values():
             if rollout.ended_ns is None:
                 rollout.ended_ns = rollout.last_ns or now_ns()
                 yield self.edition(rollout)
 
     def open_editions(self) -> Iterator[Span]:
-        """The own spans of those that are not over, as they are now."""
+        """New editions of the own spans of all rollouts that are not over."""
         yield from (self.edition(rollout) for rollout in self._known.values() if rollout.ended_ns is None)
 
     def edition(self, rollout: GatewayRollout) -> Span:
-        """A rollout's own span as it is now, without an end where it is not over."""
+        """A new edition of a rollout's own span; without an end time if the rollout is not over."""
         return own_span(rollout, self.resource)
 
     def _of(self, rollout_id: str, settings: Mapping[str, str | int], now: int) -> GatewayRollout:
-        """The attempt at a rollout that the settings name, else the last one."""
+        """The attempt that the settings name, else the last one; begun now if there is none."""
         number = self._number(rollout_id, settings)
         rollout = self._known.get((rollout_id, number))
         if rollout is None:
@@ -282,13 +294,16 @@ class Rollouts:
                 return self._begin(rollout_id, number, now)
             rollout = GatewayRollout(rollout_id=rollout_id, attempt=number, started_ns=now, last_ns=now, attributes={})
             self._known[rollout_id, number] = rollout
-            if known.has_ended:  # how it ended is in the spool
+            if known.has_ended:  # before a restart; how the attempt ended is in the spool
                 rollout.was_ended, rollout.ended_ns, rollout.is_written = True, now, True
         self._known.move_to_end((rollout_id, number))
         return rollout
 
     def _settings_of_end(self, rollout_id: str, settings: Mapping[str, str | int]) -> Mapping[str, str | int]:
-        """Settings without an attempt that no call named: who says it with the end names the one that runs."""
+        """The settings of an end; without an attempt that no call named, if an attempt without a name is running.
+
+        For example calls go to `/rollout/r/v1`, and the trainer ends `/rollout/r;attempt=2`: it means the running one.
+        """
         number = settings.get(names.ROLLOUT_ATTEMPT)
         is_named = number is None or (rollout_id, int(number)) in self._known
         last = self._known.get((rollout_id, self._last.get(rollout_id, 0)))
@@ -306,15 +321,15 @@ class Rollouts:
     def _begin(self, rollout_id: str, attempt: int, now: int) -> GatewayRollout:
         rollout = GatewayRollout(rollout_id=rollout_id, attempt=attempt, started_ns=now, last_ns=now, attributes={})
         self._known[rollout_id, attempt] = rollout
-        if attempt > 1:  # the first one needs no note: it is that of an id of which nothing is noted
+        if attempt > 1:  # an id without any note is taken for attempt 1, so most rollouts cost no write
             self.attempts.note(rollout_id, RolloutAttempt(attempt, has_ended=False))
         return rollout
 
 
 def own_span(rollout: GatewayRollout, resource: Resource) -> Span:
-    """A rollout's own span as the process of this resource knows it, without an end where it is not over."""
+    """A new edition of a rollout's own span, as the process with this resource knows the rollout."""
     own, end = root_of(rollout.rollout_id, rollout.attempt), rollout.end
-    rollout.edition = max(rollout.edition + 1, now_ns() // 1000)
+    rollout.edition = max(rollout.edition + 1, now_ns() // 1000)  # by the time: a restarted gateway must count on
     attributes: dict[str, str | int | float | bool] = {
         names.ROLLOUT_ID: rollout.rollout_id,
         names.ROLLOUT_EDITION: rollout.edition,
@@ -348,35 +363,35 @@ def _rewards(given: GivenReward, time_ns: int) -> Iterator[Event]:
 
 
 SCOPE: Final = Scope(name=names.GATEWAY_SCOPE, version=__version__)
-"""Another scope than that of the live half, which may record the same call."""
+"""Another scope than that of the traced app, which may record the same call: readers must tell the two apart."""
 
 
 def gateway_resource() -> Resource:
-    """The resource of a gateway process, which no other process has."""
+    """The resource of this gateway process, with an instance id that no other process has."""
     instance = f"{os.getpid()}-{os.urandom(4).hex()}"
     return Resource(attributes={"service.name": "art-otel gateway", INSTANCE: instance})
 
 
 _IDS: Final = Random()  # noqa: S311 # an id is no secret
-"""Makes ids, as OTel's own generator does; the system's random bytes take a call of it for each."""
-after_fork(_IDS.seed)  # else each child makes the same ids
+"""Makes span ids, as OTel's own generator does. `os.urandom` would cost a system call for each."""
+after_fork(_IDS.seed)  # else each forked child would make the same ids
 
 
 def span_id() -> str:
-    """A new id."""
+    """A new span id: 16 hex digits."""
     return f"{_IDS.getrandbits(64):016x}"
 
 
 @lru_cache(maxsize=1024)
 def root_of(rollout_id: str, attempt: int = 1) -> Parent:
-    """The ids of the own span of an attempt at a rollout that the gateway records."""
+    """The ids of a rollout's own span, a hash of the rollout's id and attempt: the same at every gateway."""
     name = rollout_id if attempt == 1 else f"{rollout_id}\0{attempt}"
     digest = blake2b(f"art-otel gateway {name}".encode(), digest_size=24).hexdigest()
     return Parent(digest[:32], digest[32:])
 
 
 def call_span(exchange: Exchange, address: RequestAddress, server: str, resource: Resource) -> Span:
-    """Build the span of an exchange, with its bodies; `exchanges.whole` makes it what a collector gets."""
+    """The span of an exchange for the spool, with the raw bodies. A collector gets standard attributes instead."""
     name, begun = _begun(exchange, address, server)
     attributes = {**begun, **request_body(exchange), **response_body(exchange)}
     failure = exchange.why_failed()
@@ -386,13 +401,13 @@ def call_span(exchange: Exchange, address: RequestAddress, server: str, resource
 
 
 def begun_call(exchange: Exchange, address: RequestAddress, server: str) -> tuple[str, dict[str, Value]]:
-    """The name of the span of a call in an app, and what it says as soon as the call begins."""
+    """The name and first attributes of the span of a call that the app around the gateway records."""
     name, begun = _begun(exchange, address, server)
     return name, {**whole_attributes(request_body(exchange)), **begun}
 
 
 def _begun(exchange: Exchange, address: RequestAddress, server: str) -> tuple[str, dict[str, Value]]:
-    """The name of a call's span, and what is said of it beside its bodies."""
+    """The name of a call's span, and its attributes besides the bodies."""
     translation = exchange.translation
     name, identity = call_identity(exchange.dialect, exchange.path, exchange.model, server)
     attributes = dict(identity)
@@ -406,12 +421,15 @@ def _begun(exchange: Exchange, address: RequestAddress, server: str) -> tuple[st
 
 
 def unread_span(request: str, address: RequestAddress, server: str, resource: Resource, start_ns: int) -> Span:
-    """Build the span of a request that may have been a call: its rollout says that it could not be read."""
+    """The span of a request that may have been a call in a dialect that the gateway cannot read.
+
+    It makes its rollout incomplete, with this reason.
+    """
     return _span(request, unread_attributes(request, server), address, resource, (start_ns, now_ns()), None)
 
 
 def unread_attributes(request: str, server: str) -> dict[str, Value]:
-    """The attributes of such a span."""
+    """The attributes of an `unread_span`."""
     return {names.UNREAD_REQUEST: request, "server.address": urlsplit(server).hostname or server}
 
 
@@ -423,9 +441,9 @@ def _span(
     times: tuple[int, int],
     failure: CallFailure | None,
 ) -> Span:
-    """Build a span below its rollout's own span, with a link to the agent's.
+    """A span of the gateway. Its parent is the rollout's own span, with a link to the agent's span if that is traced.
 
-    Where the app records the rollout, it is below the app's span.
+    Where the app records the rollout itself, the parent is the agent's span.
     """
     rollout_id, around = address.rollout_id, address.parent
     parent = root_of(rollout_id, address.attempt) if rollout_id is not None and address.is_ours else around
@@ -450,5 +468,5 @@ def _span(
 
 
 def now_ns() -> int:
-    """The time, as spans have it."""
+    """The time in nanoseconds since the epoch, as spans have it."""
     return time.time_ns()

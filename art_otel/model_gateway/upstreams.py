@@ -1,8 +1,8 @@
-"""Upstreams: the model servers behind the gateway, and the way of a request to one of them.
+"""Upstreams: the model servers behind the gateway, and an HTTP client for them.
 
-Invariant: a rollout stays on its server, where the prefixes of its prompts are cached, as long as that can be reached;
-a new one goes to the server with the fewest open requests, of several to the one that was given the fewest rollouts.
-A server may take as long to answer as the agent waits; only connecting has a limit of its own.
+Invariant: a rollout stays on one server, whose cache has the prefixes of its prompts, as long as that server can be
+reached. A new rollout goes to the server with the fewest open requests; of several such to the one with the fewest
+rollouts. A server may take as long to answer as the agent waits; only connecting has a timeout.
 """
 
 import asyncio
@@ -26,39 +26,39 @@ _KEEP_ALIVE_SECONDS: Final = 4.0
 """Less than the 5 s after which uvicorn, and so vLLM and SGLang, closes a connection that nobody uses."""
 
 _MAX_UNREAD: Final = 1 << 20
-"""Bytes of an answer that wait for the agent before the server has to."""
+"""If so many bytes of an answer wait for a slow agent, the gateway stops reading from the server."""
 
 _MAX_HEADERS: Final = 1 << 20
 _CONTINUE: Final = 200
-"""Statuses below say that the answer is yet to come."""
+"""Statuses below 200, such as 100 Continue, announce that the answer itself comes later."""
 
 _WITHOUT_BODY: Final = (204, 304)
 
 
 class UpstreamError(Exception):
-    """A server gave no whole answer. Its text says why."""
+    """A server gave no whole answer. The text of the error says why."""
 
 
 class UnreachableError(UpstreamError):
-    """No connection was made."""
+    """No connection to the server could be made."""
 
 
 class BrokenOffError(UpstreamError):
-    """The connection ended before the answer did, or what came is no HTTP."""
+    """The connection ended before the answer did, or the bytes that came are no HTTP."""
 
 
 class _SecondAnswerError(Exception):
-    """A server answered a request twice."""
+    """A server answered one request twice."""
 
 
 class _TooManyHeadersError(Exception):
-    """The headers of an answer, or of what stands before it, have no end."""
+    """The headers of an answer are longer than any real ones."""
 
 
 class Answer(AsyncIterator[bytes]):
-    """The answer of a server that has begun: its status and headers; its body is read once, and then it is closed.
+    """The answer of a server, whose status and headers have come. Read its body once, by `pieces`, and then `close` it.
 
-    `raw_headers` are as the server wrote them, `headers` those with their names in lower case, of several the last.
+    `raw_headers` are as the server wrote them. In `headers` the names are lower case, and the last of several counts.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class Answer(AsyncIterator[bytes]):
         self.headers: Final = headers
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """The body, as the server sends it. Raises BrokenOffError. A generator would cost more than the reading."""
-        return self
+        """Iterate over the body as the server sends it. Raises BrokenOffError."""
+        return self  # not a generator, which would cost more than the reading itself
 
     async def __anext__(self) -> bytes:
         piece = None if self._connection is None else await self._connection.read()
@@ -80,13 +80,13 @@ class Answer(AsyncIterator[bytes]):
         return piece
 
     def failed(self, _: UpstreamError) -> bytes:
-        """What the agent has to get where the body broke off: nothing, its connection is cut as this one was."""
+        """The bytes that tell the agent that the body broke off: none, the agent's connection is broken off, too."""
         return b""
 
     def close(self) -> None:
-        """Leave the body. Where it has not ended the connection is closed, and the server sees it.
+        """Stop reading the body. If it has not ended, the connection is closed, so that the server stops sampling.
 
-        Once only: afterwards the connection may have the request of another agent.
+        A second call does nothing: by then the connection may serve another agent.
         """
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -94,7 +94,7 @@ class Answer(AsyncIterator[bytes]):
 
 
 class Connections:
-    """The connections to the server at a URL, those of the loop that asks."""
+    """Keep-alive connections to the server at a URL, for use in one event loop."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -114,7 +114,7 @@ class Connections:
             self._replaced |= {b"authorization"}
 
     async def ask(self, method: str, target: str, headers: RawHeaders, body: bytes) -> Answer:
-        """Send a request, and give the answer once its headers are there. Raises UpstreamError."""
+        """Send a request, and return the answer once its headers are there. Raises UpstreamError."""
         lines = [b"%b %b%b HTTP/1.1\r\n" % (method.encode(), self._path, target.encode()), self._own_headers]
         lines += [b"%b: %b\r\n" % header for header in headers if header[0].lower() not in self._replaced]
         if body or method in ("POST", "PUT", "PATCH"):
@@ -124,12 +124,14 @@ class Connections:
             try:
                 return await idle.ask(request, has_body=has_body)
             except BrokenOffError:
-                if not idle.is_unanswered:  # llama.cpp closes behind a stream what it said that it keeps
+                # A connection that the server closed while it was idle. llama.cpp does so after a stream, although it
+                # says keep-alive. Nothing was answered, so the request may go out again on a new connection.
+                if not idle.is_unanswered:
                     raise
         return await (await self._connect()).ask(request, has_body=has_body)
 
     async def post(self, target: str, headers: RawHeaders, body: bytes, *, seconds: float) -> int:
-        """Send a body, and give the status of the answer. Raises UpstreamError, TimeoutError after `seconds`."""
+        """Send a body, and return the status of the answer. Raises UpstreamError, and TimeoutError after `seconds`."""
         async with asyncio.timeout(seconds):
             answer = await self.ask("POST", target, headers, body)
             try:
@@ -145,7 +147,7 @@ class Connections:
             connection.abort()
 
     def _take(self) -> "_Connection | None":
-        """An idle connection that the server will not close in this moment."""
+        """An idle connection that is too young for the server to close it just now; None where there is none."""
         now = time.monotonic()
         while self._idle:
             connection = self._idle.pop()
@@ -156,7 +158,7 @@ class Connections:
 
     async def _connect(self) -> "_Connection":
         if self._is_tls and self._context is None:
-            self._context = ssl.create_default_context()  # which takes some 20 ms
+            self._context = ssl.create_default_context()  # made only when needed: it takes some 20 ms
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 _, connection = await asyncio.get_running_loop().create_connection(
@@ -170,9 +172,10 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection. `idle` and `connections` are where it stands between requests, and as long as it is open.
+    """One connection to a server.
 
-    `is_unanswered` says that nothing has come since its last request.
+    It is in the list `idle` between requests, and in the set `connections` as long as it is open. `is_unanswered` says
+    that no byte has come since its last request.
     """
 
     def __init__(self, idle: list["_Connection"], connections: set["_Connection"]) -> None:
@@ -202,7 +205,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether a request may be written to it."""
+        """Whether a request may be written to the connection."""
         return self._transport is not None and not self._transport.is_closing() and self._error is None
 
     async def ask(self, request: bytes, *, has_body: bool) -> Answer:
@@ -214,13 +217,13 @@ class _Connection(asyncio.Protocol):
         try:
             while self._status is None:
                 await self._news()
-        except BaseException:  # also where the agent leaves: nobody reads the answer
+        except BaseException:  # also CancelledError, when the agent hangs up: the answer will not be read
             self.abort()
             raise
         return Answer(self, self._status, self._raw_headers, self._headers)
 
     async def read(self) -> bytes | None:
-        """What has come of the body, as soon as there is anything; None at its end. Raises BrokenOffError."""
+        """Wait for more of the body, and return all that has come; None at its end. Raises BrokenOffError."""
         while not self._unread and not self._is_whole:
             await self._news()
         if not self._unread:
@@ -233,7 +236,7 @@ class _Connection(asyncio.Protocol):
         return piece
 
     def leave(self) -> None:
-        """Read no more. A connection whose answer has ended may be used again."""
+        """End the use of the connection: it becomes idle if its answer has ended, else it is closed."""
         if not (self._is_whole and self._is_kept and self.is_open) or self._is_paused:
             self.abort()
         elif self not in self._idle:
@@ -247,7 +250,7 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _news(self) -> "asyncio.Future[None]":
-        """What is done as soon as anything comes. Raises BrokenOffError where nothing will."""
+        """A future that is done as soon as anything comes. Raises BrokenOffError if nothing will come any more."""
         if self._error is not None:
             raise self._error
         self._waiter = asyncio.get_running_loop().create_future()
@@ -258,12 +261,12 @@ class _Connection(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """As asyncio says."""
+        """The connection is made (called by asyncio)."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has other base classes
         self._connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came. What nobody asked for would stand before the next answer, so the connection is closed."""
+        """Parse the bytes that came. Bytes without a request would be taken for the next answer: then close."""
         if not self._is_asked:
             self.abort()
             return
@@ -276,13 +279,13 @@ class _Connection(asyncio.Protocol):
         self._tell()
 
     def on_message_begin(self) -> None:
-        """An answer begins; a second one to the same request makes the connection useless."""
+        """An answer begins (called by the parser). A second answer to one request makes the connection useless."""
         if self._status is not None:
             self._is_kept = False
             raise _SecondAnswerError
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection ended; a body without a length is whole then."""
+        """The connection ended. A body without a length (HTTP/1.0) is whole by that."""
         self._connections.discard(self)
         if self in self._idle:
             self._idle.remove(self)
@@ -296,7 +299,7 @@ class _Connection(asyncio.Protocol):
             self._error = BrokenOffError(why)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; what comes behind the body (trailers) is of no use to an agent."""
+        """Keep a header. Trailers, which come after the body, are dropped: no agent uses them."""
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > _MAX_HEADERS:
             raise _TooManyHeadersError
@@ -304,7 +307,7 @@ class _Connection(asyncio.Protocol):
             self._raw_headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """The answer begins; one that says to go on is followed by another."""
+        """The headers are complete. After an interim answer (100 Continue) the real one follows."""
         status = self._parser.get_status_code()
         if status < _CONTINUE:
             self._raw_headers = []
@@ -335,13 +338,13 @@ class _Connection(asyncio.Protocol):
 logger = logging.getLogger(__name__)
 
 _AVOIDED_SECONDS: Final = 5.0
-"""How long a server that could not be reached gets no new rollouts, if there are others."""
+"""For so many seconds a server that could not be reached gets no rollouts, if there are other servers."""
 
 _MAX_ROLLOUTS: Final = 100_000
 
 
 class FailedError(BrokenOffError):
-    """The server said itself that it failed. `said` are the fields of its error."""
+    """The server itself reported an error in the middle of an answer. `said` has the fields of that error."""
 
     def __init__(self, said: Mapping[str, Value]) -> None:
         super().__init__(str(said.get("message") or said))
@@ -349,9 +352,10 @@ class FailedError(BrokenOffError):
 
 
 class Upstream:
-    """One server. `open` counts its requests that are not answered whole, `rollouts` those that were given to it.
+    """One model server.
 
-    `is_out` says that it could not be reached the last time. `shown` is its address without user and password.
+    `open` counts the requests in progress, `rollouts` the rollouts that were assigned to it. `is_out` says that it could
+    not be reached the last time. `shown` is its URL for logs, without user and password.
     """
 
     def __init__(self, url: str) -> None:
@@ -372,10 +376,7 @@ class Upstream:
 
 
 class Upstreams:
-    """All of them, one at least.
-
-    Raises UsageError where an address is none.
-    """
+    """All model servers of a gateway. Raises UsageError for an invalid URL, or for no URL at all."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         if not urls:
@@ -387,7 +388,7 @@ class Upstreams:
         return iter(self._all)
 
     def choose(self, rollout_id: str | None) -> Upstream:
-        """The server of a rollout, else the one with the fewest open requests."""
+        """The server for a request: that of its rollout, else the least busy one (see the module)."""
         if len(self._all) == 1:
             return self._all[0]
         stays = None if rollout_id is None else self._of_rollout.get(rollout_id)
@@ -416,7 +417,7 @@ class Upstreams:
         return answer
 
     def _miss(self, upstream: Upstream, error: UnreachableError) -> None:
-        """A server cannot be reached: new rollouts go to others, and the log says it once an outage."""
+        """Note that a server cannot be reached. The log says so once for each outage."""
         upstream.failed_at = time.monotonic()
         if not upstream.is_out:
             upstream.is_out = True
@@ -428,6 +429,6 @@ class Upstreams:
             )
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close all connections to all servers."""
         for upstream in self._all:
             upstream.connections.close()

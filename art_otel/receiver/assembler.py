@@ -1,7 +1,10 @@
-"""Assembler: trajectories, built by a process of their own.
+"""Assembler: builds trajectories in a process of its own.
 
-Invariant: what it gives is what `assemble` gives here; but building takes no time from the exports and consumers, which
-share an interpreter. It ends with the process that began it, however that ends; if it dies itself, another one begins.
+    receiver ── AssemblyTask: places of lines ──► process: assemble ── EncodedTrajectory ──► receiver
+
+Invariant: the results are those of `assemble`; but building takes no time from exports and consumers, which share this
+process's interpreter lock. The child ends with the receiver, however that ends, because its standard input ends. If the
+child dies, another one is started.
 """
 
 import logging
@@ -27,26 +30,26 @@ logger = logging.getLogger(__name__)
 _PROGRAM: Final = "art_otel.receiver.assembler"
 _SIZE: Final = 8
 _AUTOLOAD: Final = "ART_OTEL_ENABLED"
-"""The process makes no calls that anybody could trace."""
+"""Left out of the child's environment: it makes no LLM calls, so it need not load the tracing."""
 
 _Frame = TypeVar("_Frame")
 
 
 class _Rules(msgspec.Struct, frozen=True, array_like=True):
-    """What is a rollout, as `assemble` takes it."""
+    """The arguments of `assemble` that say what is a rollout."""
 
     rollout_spans: tuple[str, ...]
     rollout_attributes: tuple[str, ...]
 
 
 class AssemblyTask(msgspec.Struct, frozen=True, array_like=True):
-    """Lines of rollouts that are built together, each a path, an offset and a size."""
+    """The lines of rollouts that are built together, each as a path, an offset and a size in bytes."""
 
     lines: tuple[tuple[str, int, int], ...]
 
 
 class EncodedTrajectory(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A trajectory as `encode_trajectory` gives it, and what is asked about it."""
+    """A trajectory in the bytes of `encode_trajectory`, with the facts that the index needs."""
 
     rollout_id: str
     trace_id: str
@@ -57,11 +60,14 @@ class EncodedTrajectory(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 Tasks: TypeAlias = tuple[AssemblyTask, ...]
 Results: TypeAlias = tuple[tuple[EncodedTrajectory, ...] | None, ...]
-"""None for a task that nobody can do; the assembler's log says why."""
+"""The trajectories of each task; None for a task that failed, which the assembler logs."""
 
 
 class Assembler:
-    """Any threads may use it, one at a time. `rollout_spans` and `rollout_attributes` say what is a rollout."""
+    """Builds trajectories in a child process; `rollout_spans` and `rollout_attributes` are as in `assemble`.
+
+    Any thread may use it; threads wait for each other.
+    """
 
     def __init__(self, rollout_spans: Sequence[str], rollout_attributes: Sequence[str] = ()) -> None:
         rules = msgspec.json.encode(_Rules(tuple(rollout_spans), tuple(rollout_attributes)))
@@ -70,18 +76,21 @@ class Assembler:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Begin the process. Raises OSError where none can be had."""
+        """Start the process. Raises OSError where the system has none to give."""
         environment = {name: value for name, value in os.environ.items() if name != _AUTOLOAD}
         self._process = subprocess.Popen(  # noqa: S603 # this very Python
             self._command,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            process_group=0,  # Ctrl-C is ours; it ends with its standard input
+            process_group=0,  # Ctrl-C must reach the receiver only; the child ends with its standard input
         )
 
     def build(self, rollouts: Sequence[Sequence[SpooledLine]]) -> Results:
-        """Build the trajectories of each of the sets of lines. Raises OSError if the process cannot be had."""
+        """Build the trajectories of each set of lines. Raises OSError if no process can be started.
+
+        If the process dies, each set is tried alone in a new one: one bad rollout then costs only itself.
+        """
         tasks = tuple(
             AssemblyTask(tuple((str(line.file), line.offset, line.size) for line in lines)) for lines in rollouts
         )
@@ -122,7 +131,7 @@ class Assembler:
 
 
 def write_frame(stream: IO[bytes], value: Tasks | Results) -> None:
-    """Write a value. Raises OSError where nobody reads any more."""
+    """Write a value behind its size. Raises OSError if the other side has ended."""
     data = msgspec.msgpack.encode(value)
     stream.write(len(data).to_bytes(_SIZE))
     stream.write(data)
@@ -130,7 +139,7 @@ def write_frame(stream: IO[bytes], value: Tasks | Results) -> None:
 
 
 def read_frame(stream: IO[bytes], kind: type[_Frame]) -> _Frame:
-    """Read what `write_frame` wrote. Raises EOFError where the other side has ended."""
+    """Read a value that `write_frame` wrote. Raises EOFError if the other side has ended."""
     size = stream.read(_SIZE)
     data = stream.read(int.from_bytes(size))
     if len(size) < _SIZE or len(data) < int.from_bytes(size):
@@ -139,11 +148,11 @@ def read_frame(stream: IO[bytes], kind: type[_Frame]) -> _Frame:
 
 
 def main() -> None:
-    """Build until the other side ends. `sys.argv` has what is a rollout."""
+    """The child process: answer tasks until standard input ends. `sys.argv[1]` has the `_Rules` as JSON."""
     rules = msgspec.json.decode(sys.argv[1], type=_Rules)
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    sys.stdout = sys.stderr  # what is printed is no answer
-    assemble(())  # loads what builds trajectories, which the first rollout need not wait for
+    sys.stdout = sys.stderr  # a `print` anywhere must not get between the answers
+    assemble(())  # imports what builds trajectories now, so that the first rollout need not wait for it
     with suppress(EOFError, BrokenPipeError):
         while True:
             tasks = read_frame(sys.stdin.buffer, Tasks)
@@ -163,7 +172,7 @@ def _build(task: AssemblyTask, rules: _Rules) -> tuple[EncodedTrajectory, ...] |
             )
             for trajectory in assemble(lines, rules.rollout_spans, rules.rollout_attributes)
         )
-    except Exception:  # one rollout that nobody can build must not end them all
+    except Exception:  # one rollout that cannot be built must not cost the others
         logger.exception("art-otel: a rollout cannot be built; its spans are in the spool")
         return None
 

@@ -1,9 +1,9 @@
-"""The trainer's side: it asks a receiver for finished rollouts, and loads nothing of a server.
+"""Client: the trainer's side, which asks a receiver for finished rollouts. It imports nothing of a server.
 
     connect ─► RemoteSession: questions over HTTP ─► ReceivedRollouts: what a trainer iterates over
 
-Invariant: what was acknowledged is on the receiver's disk. What was not acknowledged is handed out again. A receiver
-that is restarted, or out of reach for a while, costs nothing: a new session begins, and says what was handled.
+Invariant: an acknowledged rollout is noted on the receiver's disk; all others are delivered again. If the receiver is
+restarted, or out of reach for a while, the client begins a new session and sends its acknowledgments there.
 """
 
 import asyncio
@@ -35,10 +35,12 @@ logger = logging.getLogger(__name__)
 _CONNECT: Final = 10.0
 _TIMEOUT: Final = httpx.Timeout(60.0, connect=_CONNECT)
 _SILENCE: Final = 45.0
-"""Seconds without a sign of the receiver after which the connection counts as broken."""
+"""Seconds without a byte from the receiver after which the connection counts as broken. It sends one every 10 s."""
 _PAUSE: Final = 0.5
+"""Seconds before the next try to reach the receiver."""
 _MOST_BROKEN_OFF: Final = 3
-"""Beginnings in a row that break off before a receiver that was just killed counts as one that speaks no HTTP."""
+"""So many connections in a row that break off mean that the server speaks no HTTP. Fewer may be a receiver that is
+being restarted."""
 _GONE: Final = 410
 _TRY_AGAIN: Final = (429, 503)
 
@@ -96,10 +98,10 @@ async def connect(
 
 
 class RemoteSession:
-    """A session of the consumer `consumer` with the receiver at `url`.
+    """A session of a consumer with the receiver at `url`.
 
-    An open connection says that this process lives, also while it does nothing else. Raises UsageError for a name, an
-    address or a certificate that is none.
+    One connection stays open as long as the session: by it the receiver knows that this process lives, also while a
+    training step takes an hour. Raises UsageError for an invalid name, address or certificate.
     """
 
     def __init__(self, url: str, consumer: str, token: str | None, certificate: str | None) -> None:
@@ -117,7 +119,8 @@ class RemoteSession:
         self._id: asyncio.Future[str] | None = None
 
     async def open(self, wait: float | None) -> Self:
-        """Begin, within `wait` seconds. Raises UsageError where there is no receiver, or it refuses."""
+        """Begin the session, within `wait` seconds (None: for ever). Raises UsageError if no receiver answers in time,
+        or if it refuses."""
         deadline = time.monotonic() + (float("inf") if wait is None else wait)
         is_told = False
         broken_off = 0
@@ -143,7 +146,7 @@ class RemoteSession:
             raise
 
     async def take(self, question: Question) -> list[DeliveredTrajectory]:
-        """Answer a question, as DeliverySession. It tries until the receiver answers."""
+        """Answer a question of the loop (see `DeliverySession`). Tries again until the receiver answers."""
         failures = 0
         while True:
             try:
@@ -157,7 +160,8 @@ class RemoteSession:
                 await asyncio.sleep(_PAUSE)
 
     async def close(self, handled: Sequence[Acknowledgment]) -> None:
-        """Acknowledge what was handled, and leave. What the receiver does not hear of is handed out again."""
+        """Acknowledge what was handled, and end the session. If the receiver cannot be reached, it delivers these
+        rollouts again, and the log says so."""
         try:
             if handled:
                 last = Question(handled=handled, count=0)
@@ -172,7 +176,7 @@ class RemoteSession:
             await self._client.aclose()
 
     async def _ask(self, question: Question) -> list[Lease] | None:
-        """Return the answer; None where the session had ended."""
+        """Return the receiver's answer; None if it does not know the session any more, as after a restart."""
         ask = SessionRequest(
             session=await self._session(),
             handled=list(question.handled),
@@ -190,7 +194,7 @@ class RemoteSession:
         return decode_answer(response.content)
 
     async def _session(self) -> str:
-        """Return the id of the session; a new one where there is none."""
+        """Return the id of the session; begin a new session where there is none."""
         if self._holding is None or self._holding.done() or self._id is None:
             self._id = asyncio.get_running_loop().create_future()
             self._holding = asyncio.create_task(self._hold(self._id))
@@ -224,11 +228,11 @@ class RemoteSession:
 
 
 class _SessionBusyError(httpx.TransportError):
-    """The receiver answered that it cannot take a question now."""
+    """The receiver answered that it cannot take a question now, for example because its disk is full."""
 
 
 def _check(response: httpx.Response) -> None:
-    """Raise _SessionBusyError for what can be tried again, as where the receiver's disk is full, else UsageError."""
+    """Raise _SessionBusyError for an answer after which to try again, UsageError for any other that is no success."""
     if response.is_success:
         return
     text = response.text.strip()
@@ -240,7 +244,7 @@ def _check(response: httpx.Response) -> None:
 
 
 def _trusting(certificate: str | None) -> ssl.SSLContext:
-    """Trust one certificate, or those of the system, which takes a tenth of a second to read."""
+    """A TLS context that trusts one certificate, or (None) those of the system, whose reading takes 0.1 s."""
     try:
         return ssl.create_default_context(cafile=certificate)
     except (OSError, ssl.SSLError) as error:
@@ -248,12 +252,12 @@ def _trusting(certificate: str | None) -> ssl.SSLContext:
 
 
 def _is_broken_off(error: httpx.TransportError) -> bool:
-    """Whether something listens, and breaks off: a receiver that is killed just now, or what speaks no HTTP."""
+    """Whether a server accepted the connection and broke it off: one that is being stopped, or that speaks no HTTP."""
     return not isinstance(error, (httpx.ConnectError, httpx.TimeoutException, _SessionBusyError))
 
 
 def _explained(error: httpx.TransportError, url: str) -> str:
-    """Say what went wrong, and what to write instead."""
+    """What went wrong in words for the user, and what to write instead."""
     cause = _cause_of(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({cause.verify_message}): give connect(…, certificate='ca.pem')"
@@ -271,7 +275,7 @@ def _explained(error: httpx.TransportError, url: str) -> str:
 
 
 def _cause_of(error: BaseException) -> BaseException:
-    """Return what was raised first, below what httpx made of it."""
+    """The first exception of the chain: httpx wraps it."""
     while (below := error.__cause__ or error.__context__) is not None:
         error = below
     return error

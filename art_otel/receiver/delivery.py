@@ -1,11 +1,11 @@
-"""Delivery: finished rollouts on their way to consumers, here and over HTTP.
+"""Delivery: leases finished rollouts to consumers, in this process and over HTTP.
 
     POST /v1/rollouts/CONSUMER/session   stays open as long as the session lives; its first line is the session's id
-    POST /v1/rollouts/CONSUMER           an `SessionRequest` as JSON; the answer holds leases
+    POST /v1/rollouts/CONSUMER           a `SessionRequest` as JSON; the answer holds leases
 
-Invariant: each consumer, by its name, gets every revision of every rollout until it acknowledges it; sessions of one
-consumer share them, and what a session leaves unacknowledged goes to the next one. A new consumer gets all that the
-spool has. A session over HTTP ends with its connection, whatever became of its process.
+Invariant: each consumer (a name) gets every revision of every rollout until it acknowledges it. Several sessions of one
+consumer share the rollouts; what one session leaves unacknowledged goes to another. A new consumer gets everything that
+the index has. A session over HTTP ends when its connection ends, so a process that died holds no lease.
 """
 
 import asyncio
@@ -43,11 +43,12 @@ _MAX_WAIT: Final = 30.0
 _MAX_COUNT: Final = 256
 
 _LeaseKey: TypeAlias = tuple[Key, str]
-"""A rollout's key, and the digest of what was handed out."""
+"""A rollout's key, and the digest of the spans that it was leased with."""
 
 
 class _Leased(NamedTuple):
-    """Who has a rollout, with which revision, and the group that nobody else gets some of meanwhile."""
+    """A lease: the session that has the rollout, its revision, and the group that no other session may get rollouts
+    of meanwhile (None without `whole_groups`)."""
 
     session: str
     revision: int
@@ -56,18 +57,21 @@ class _Leased(NamedTuple):
 
 @dataclass(slots=True)
 class _Consumer:
-    """`sessions` are those that are open; `leases` is what they have."""
+    """A consumer: its open sessions, and the rollouts that are leased to them."""
 
     sessions: set[str] = field(default_factory=set[str])
     leases: dict[_LeaseKey, _Leased] = field(default_factory=dict[_LeaseKey, _Leased])
 
     def release(self, session: str, but: AbstractSet[_LeaseKey] = frozenset()) -> None:
-        """Take back what a session has."""
+        """Take back the leases of a session, but for those in `but`."""
         for key in [key for key, leased in self.leases.items() if leased.session == session and key not in but]:
             del self.leases[key]
 
     def choose(self, pending: Iterable[Finished], session: str) -> Iterator[Finished]:
-        """Choose what a session may get of what waits."""
+        """The pending rollouts that a session may get: not leased, and in no group that another session has begun.
+
+        If an earlier revision is still leased, the new one gets a higher number.
+        """
         held_groups = {leased.group: leased.session for leased in self.leases.values() if leased.group is not None}
         revisions: dict[Key, int] = {}
         for (key, _), leased in self.leases.items():
@@ -82,7 +86,7 @@ class _Consumer:
 
 
 class Delivery:
-    """Hands rollouts to consumers, from any thread."""
+    """Leases finished rollouts of the index to sessions of consumers. Any thread may use it."""
 
     def __init__(self, index: SpooledRolloutIndex) -> None:
         self._index = index
@@ -91,20 +95,20 @@ class Delivery:
         self._listeners: list[Callable[[], None]] = []
 
     def tell(self) -> None:
-        """Tell whoever waits that there may be more."""
+        """Wake all waiting sessions: there may be more for them."""
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:
             listener()
 
     def listen(self, tell: Callable[[], None]) -> Callable[[], None]:
-        """Have `tell` called whenever there is more; what is returned ends that."""
+        """Call `tell` whenever there may be more. Returns a function that ends this."""
         with self._lock:
             self._listeners.append(tell)
         return lambda: self._listeners.remove(tell)
 
     def open_session(self, name: str) -> str:
-        """Begin a session of a consumer, and return its id. Raises UsageError for a name that is none, and OSError."""
+        """Begin a session of a consumer, and return its id. Raises UsageError for an invalid name, and OSError."""
         check_consumer(name)
         with self._lock:
             self._index.add_consumer(name)
@@ -113,10 +117,10 @@ class Delivery:
             return session
 
     def take(self, name: str, session: str, question: Question, selection: ReceiverSelection) -> list[Finished]:
-        """Lease rollouts to a session.
+        """Lease up to `question.count` rollouts to a session.
 
-        Anything that was leased to it and that it does not hold got lost on the way, and is given again. Raises
-        SessionEndedError.
+        A rollout that was leased to the session and that it neither handled nor holds got lost on the way; its lease is
+        taken back, so that it is delivered again. Raises SessionEndedError.
         """
         with self._lock:
             consumer = self._consumers.get(name)
@@ -124,7 +128,7 @@ class Delivery:
                 raise SessionEndedError
             held = {(each.key, each.digest) for each in question.holds}
             consumer.release(session, held)
-            for each in question.holds:  # also what it has since before this server, or this connection, began
+            for each in question.holds:  # after a restart or a broken connection these leases are not known here
                 facts = self._index.facts(each.key, each.digest) if question.whole_groups else None
                 group = None if facts is None else facts.group
                 consumer.leases[each.key, each.digest] = _Leased(session, each.revision, group)
@@ -142,7 +146,7 @@ class Delivery:
             return taken
 
     def acknowledge(self, name: str, acknowledgments: Sequence[Acknowledgment]) -> int:
-        """Note what a consumer has handled, and say how much of it is new. Raises OSError for a full disk."""
+        """Note what a consumer has handled; return how many were new. Raises OSError, for example for a full disk."""
         with self._lock:
             count = self._index.acknowledge(name, acknowledgments)
             consumer = self._consumers.get(name)
@@ -152,7 +156,7 @@ class Delivery:
             return count
 
     def close_session(self, name: str, session: str) -> None:
-        """End a session: what it did not acknowledge waits again."""
+        """End a session. Rollouts that it did not acknowledge are pending again."""
         with self._lock:
             consumer = self._consumers[name]
             consumer.sessions.discard(session)
@@ -163,9 +167,9 @@ class Delivery:
 
 
 class LocalSession:
-    """A session of a receiver in this process, by which it also answers those of others.
+    """A session with the receiver of this process. Sessions over HTTP use one each, too.
 
-    A question waits no longer than it says, and is answered at once when there is more for it.
+    A question is answered as soon as there is a rollout for it, and at the latest after `question.wait` seconds.
     """
 
     def __init__(self, consumer: str, delivery: Delivery, finished: FinishedRollouts, metrics: ReceiverMetrics) -> None:
@@ -178,11 +182,11 @@ class LocalSession:
         self._questions = 0
 
     async def take(self, question: Question) -> list[DeliveredTrajectory]:
-        """Answer a question, as DeliverySession."""
+        """Answer a question of the loop (see `DeliverySession`)."""
         return [lease.unpack() for lease in await self.lease(question)]
 
     async def lease(self, question: Question) -> list[Lease]:
-        """Answer a question with trajectories as they go over HTTP."""
+        """Answer a question with leases, whose trajectories are encoded as they go over HTTP."""
         self._acknowledge(question.handled)
         loop, more = asyncio.get_running_loop(), asyncio.Event()
 
@@ -201,13 +205,13 @@ class LocalSession:
                     return leases
                 with suppress(TimeoutError):
                     await asyncio.wait_for(more.wait(), ends - loop.time())
-                if number != self._questions:  # whoever asked this has left it and asked again
+                if number != self._questions:  # the client gave this question up and asked another: it gets the rest
                     return []
         finally:
             stop_listening()
 
     async def close(self, handled: Sequence[Acknowledgment] = ()) -> None:
-        """Acknowledge what was handled, and leave."""
+        """Acknowledge what was handled, and end the session."""
         self._acknowledge(handled)
         self._delivery.close_session(self._consumer, self.id)
 
@@ -222,7 +226,7 @@ class LocalSession:
             encoded = self._finished.kept(finished)
             if encoded is None:
                 encoded = await asyncio.to_thread(self._finished.build, finished)
-            if encoded is None:  # its lines have left the spool, which the assembler logs
+            if encoded is None:  # its lines were removed from the spool: waiting would not bring them back
                 self._delivery.acknowledge(self._consumer, [finished.acknowledgment])
             else:
                 leases.append(Lease(finished.acknowledgment, encoded))
@@ -233,7 +237,7 @@ class LocalSession:
 class RolloutRoutes:
     """The routes that `art_otel.connect` uses. `open_session` begins a session of a consumer.
 
-    They change state, so they are POST alone: a web page can cause any GET.
+    All are POST, because they change state, and any web page can make a browser send a GET.
     """
 
     def __init__(self, open_session: Callable[[str], LocalSession], bodies: Bodies) -> None:
@@ -247,7 +251,7 @@ class RolloutRoutes:
         ]
 
     async def stop(self) -> None:
-        """End the sessions: their processes begin others at the next server."""
+        """End all sessions. Their processes begin new ones when the receiver is back."""
         self._stopping.set()
 
     async def _hold(self, request: Request) -> Response:

@@ -1,7 +1,7 @@
-"""Export: one request of an OTLP exporter, and what it holds.
+"""Export: one request of an OTLP exporter, decompressed and decoded.
 
-Invariant: a body is read whole or refused whole. In one that is read, a record that cannot be used is set aside, and
-costs no other.
+Invariant: a body is read as a whole or refused as a whole. In a body that can be read, a record that cannot be used is
+quarantined and costs no other record.
 """
 
 import zlib
@@ -24,7 +24,7 @@ _GZIP: Final = 31
 
 
 class ExportRefusedError(Exception):
-    """A request that is not taken. `status` is HTTP's."""
+    """Raised for a request that is refused. `status` is the HTTP status of the answer."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -33,7 +33,7 @@ class ExportRefusedError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Export:
-    """A request as it came. `compression` is its Content-Encoding, empty for none."""
+    """A request as it came. `compression` is its Content-Encoding: "gzip", "zstd", or "" for none."""
 
     body: bytes
     signal: Signal
@@ -43,13 +43,13 @@ class Export:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReceivedRecords:
-    """The records of an export, and those that were set aside."""
+    """The records of an export, and the quarantined ones (`rejected`)."""
 
     records: list[Span | LogRecord]
     rejected: Sequence[Quarantined] = ()
 
     def counts(self) -> "WrittenRecords":
-        """How many they are."""
+        """How many spans and log records there are, and how many quarantined ones by reason."""
         spans = sum(isinstance(record, Span) for record in self.records)
         first = self.rejected[0] if self.rejected else None
         return WrittenRecords(
@@ -62,7 +62,10 @@ class ReceivedRecords:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenRecords:
-    """How much of an export was written and, by reason, set aside; `why` is said of the first of these."""
+    """How many records of an export were written, and how many quarantined (`rejected`, by reason).
+
+    `why` explains the first quarantined one; "" where there is none.
+    """
 
     spans: int
     log_records: int
@@ -94,7 +97,10 @@ def read_export(export: Export, max_bytes: int) -> ReceivedRecords:
 
 
 def _check_json(body: bytes) -> None:
-    """Refuse what is no JSON object: what could be saved of a torn one, its sender sends again."""
+    """Refuse a body that is no whole JSON object.
+
+    The reader of dumps would save the whole spans of a torn one; but here the exporter sends the whole body again.
+    """
     try:
         msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -114,7 +120,8 @@ def _decompress(export: Export, max_bytes: int) -> bytes:
 
 
 def _from_gzip(body: bytes, max_bytes: int) -> bytes:
-    """The members of a gzip file, one after the other; one byte beyond `max_bytes` where there are more."""
+    """Decompress all members of a gzip body. Returns at most `max_bytes` + 1 bytes, so that the caller sees an excess
+    and a small body that decompresses to gigabytes takes no memory."""
     parts: list[bytes] = []
     left = max_bytes + 1
     while left and (body or not parts):
@@ -143,7 +150,7 @@ def _from_zstd(body: bytes, max_bytes: int) -> bytes:
 
 
 def _check_zstd_end(body: bytes) -> None:
-    """Refuse a last frame that is cut: the reader of a stream only ends there."""
+    """Raise ZstdError if the last frame is cut: the stream reader raises nothing for that, it just ends."""
     while True:
         frame = zstandard.ZstdDecompressor().decompressobj()
         frame.decompress(body)

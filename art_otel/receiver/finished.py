@@ -1,8 +1,11 @@
-"""FinishedRollouts: what has ended, of what is written to the spool and of what stood there before.
+"""FinishedRollouts: finds the rollouts that have ended, in new lines of the spool and in those of earlier runs.
 
-Invariant: memory holds where the lines of open rollouts stand, and of those that were given lately; the index has the
-rest. A trajectory is built from the spool for whoever takes it. So a restart goes on where this ended, and reads only
-the files of the spool in which something was open.
+    new lines (add, or _follow) ─┐
+    earlier runs (_replay)      ─┴─► ArrivingRollouts ─► Assembler builds ─► index ─► when_finished()
+
+Invariant: memory holds where the lines stand of open rollouts and of those delivered lately; the index on disk has the
+rest. A trajectory is built from the spool whenever a consumer takes it. So a restarted receiver goes on where the last
+one stopped, and reads again only the spool files in which a rollout was open.
 """
 
 import logging
@@ -25,27 +28,35 @@ from art_otel.spool import NewLines, SpooledLine, lines_of, remove_file, spool_f
 logger = logging.getLogger(__name__)
 
 _LOOK_EVERY: Final = 0.25
-"""Seconds between two looks where nothing comes: a grace may end."""
+"""Seconds between two looks when no span comes: the grace of a rollout may end without any."""
 _FOLLOW_EVERY: Final = 0.05
+"""Seconds between two looks at the folder that other processes write to."""
 _TOGETHER: Final = 64
 _LONG: Final = 1 << 16
-"""Lines that others wrote are looked at so many at once, which costs less than each by itself; a long one ends them."""
+"""Lines of other processes are added in batches of `_TOGETHER`, which costs less than one by one. A line of more than
+`_LONG` bytes ends a batch, so that a batch does not hold much memory."""
 _AT_ONCE: Final = 8
-"""Rollouts that are built before consumers hear of them: more would wait for each other."""
+"""How many rollouts are built before consumers hear of them. With more, the first would wait for the last."""
 _KEPT_BYTES: Final = 32 << 20
-"""Trajectories that are kept in memory for the consumers that wait for them."""
+"""Bytes of encoded trajectories that are kept in memory for consumers that wait for them."""
 _MEMORY_SECONDS: Final = 60.0
-"""Seconds without news after which only the index knows a rollout that was given."""
+"""After so many seconds without a new span, a delivered rollout is known to the index only."""
 _SWEEP_EVERY: Final = 600.0
+"""Seconds between two sweeps, which note read files and remove old ones."""
 _MAX_OPEN: Final = 20_000
-"""Open rollouts that are read from earlier runs before those are built that have ended."""
+"""With so many open rollouts, reading earlier runs pauses until some are built: memory is bounded."""
 
 
 class FinishedRollouts:
-    """Puts what has ended into the index, and calls `when_finished`. What stood in the `spool` before is read anew.
+    """Puts rollouts that have ended into the index, and then calls `when_finished`.
 
-    Files of the spool that nobody wrote to for `retain` seconds are removed once all of them was handed out; None keeps
-    them. `follows` is a folder of the spool that other processes write to: what they write is read there.
+    - `spool`: the folder of all runs. Its earlier files are read again, as far as the index does not know them as done.
+    - `grace`: seconds without a new span after which a rollout counts as ended.
+    - `retain`: spool files are removed if nothing was written to them for so many seconds and all their rollouts were
+      delivered. None keeps all files.
+    - `rollout_spans`, `rollout_attributes`: say what is a rollout, as in `build_trajectories`.
+    - `follows`: a folder of the spool in which other processes write; their new lines are read there. Lines that this
+      process writes come by `add` instead.
     """
 
     def __init__(  # noqa: PLR0913 # where it reads, whom it tells, and what a rollout is
@@ -76,18 +87,18 @@ class FinishedRollouts:
         self._closing = False
         self._kept = _KeptTrajectories()
         self._unwritten: tuple[list[Finished], list[GivenSpans]] = ([], [])
-        """What the index does not have yet."""
+        """Finished rollouts that the index does not have yet, because the disk refused them."""
         self._is_refused = False
         self._earlier = [path for path in spool_files(spool) if not index.has_read(path)]
         self._read: dict[str, None] = {}
-        """Files of which something was read, and not all is known to be given."""
+        """Files of which lines were read, and that the index does not know as done."""
         self._current: list[object] = [None, None]
-        """The file that is replayed, and the one that is written to: there is more of them to come."""
+        """The earlier file that is being read, and the file that is being written: more lines of both will come."""
         self._swept_at = time.monotonic() - _SWEEP_EVERY
         self.earlier_bytes = sum(path.stat().st_size for path in self._earlier)
-        """How many bytes of earlier runs are read here."""
+        """How many bytes of earlier runs there are to read."""
         self.read_bytes = 0
-        """How many bytes of the spool are known here."""
+        """How many bytes of the spool were read so far, of this run and earlier ones."""
         self._threads = [
             threading.Thread(target=self._replay, name="art-otel replay", daemon=True),
             threading.Thread(target=self._run, name="art-otel finished rollouts", daemon=True),
@@ -97,7 +108,7 @@ class FinishedRollouts:
             self._threads.append(following)
 
     def start(self, tell: Callable[[], None]) -> None:
-        """Begin to look. `tell` has what was written told here (`add`) that was not yet."""
+        """Start the threads. `tell` makes the writer of the spool `add` the lines that it has held back."""
         self._tell = tell
         self._assembler.start()
         for thread in self._threads:
@@ -105,11 +116,11 @@ class FinishedRollouts:
 
     @property
     def open(self) -> int:
-        """How many rollouts, or traces, have spans that were not handed on yet."""
+        """How many rollouts, or traces without one, have spans that were not delivered."""
         return self._arriving.open
 
     def keep_open(self, rollout_ids: Iterable[str]) -> None:
-        """Let no grace end rollouts that are known to run."""
+        """Begin the grace of these rollouts anew, because they are known to run."""
         now = time.monotonic()
         with self._lock:
             for rollout_id in rollout_ids:
@@ -130,27 +141,27 @@ class FinishedRollouts:
             self._news.set()
 
     def kept(self, finished: Finished) -> bytes | None:
-        """Return the trajectory of a rollout as `encode_trajectory` gives it, if it is at hand."""
+        """The encoded trajectory of a rollout (`encode_trajectory`) if it is still in memory, else None."""
         return self._kept.get(finished.key, finished.digest)
 
     def build(self, finished: Finished) -> bytes | None:
-        """Build the same anew; None where its lines have left the spool. Raises OSError."""
+        """Build the encoded trajectory again from the spool; None if its lines were removed. Raises OSError."""
         (built,) = self._assembler.build([finished.lines])
         return next((each.encoded for each in built or () if each.order == finished.key), None)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the threads, and note the files that need not be read again."""
         self._closing = True
         self._news.set()
         for thread in self._threads:
             thread.join()
         self._assembler.close()
         self._current[1] = None
-        with suppress(OSError):  # then the next receiver reads these files once more
+        with suppress(OSError):  # without the note the next receiver just reads these files once more
             self._note_read()
 
     def _replay(self) -> None:
-        """Read the files of earlier runs in which something may have been open, the newest first."""
+        """Read the files of earlier runs that the index does not know as done, the newest first."""
         for path in reversed(self._earlier):
             self._current[0] = path
             try:
@@ -168,11 +179,11 @@ class FinishedRollouts:
         self._news.set()
 
     def _follow(self, folder: Path) -> None:
-        """Read what other processes write, as it comes, and in the end what is left."""
+        """Read the lines that other processes write, until `close`, and then once more for the last ones."""
         lines = NewLines(folder)
         is_last = False
         while not is_last:
-            is_last = self._closing
+            is_last = self._closing  # taken before the look, so that a whole look comes after the end of writing
             taken: list[tuple[Sequence[Record], SpooledLine]] = []
             try:
                 for text, line in lines.take():
@@ -189,7 +200,7 @@ class FinishedRollouts:
                 time.sleep(_FOLLOW_EVERY)
 
     def _written_by_others(self) -> set[str]:
-        """The newest file of each process that writes to the folder that is followed."""
+        """The newest file of each process that writes to the folder that is followed: more lines may come there."""
         if self._follows is None or self._closing:
             return set()
         return {*{path.name.split("-")[1]: str(path) for path in spool_files(self._follows)}.values()}
@@ -205,12 +216,12 @@ class FinishedRollouts:
             self._news.wait(_LOOK_EVERY)
             self._news.clear()
             try:
-                self._tell()  # else a grace could end a rollout whose newest call is written, and not known here
+                self._tell()  # else a grace could end a rollout whose newest call is in the spool, but not added here
                 while not self._closing and self._give():
                     pass
                 self._sweep()
                 self._is_refused = False
-            except OSError as error:  # what comes later must not wait for ever
+            except OSError as error:  # a full disk: this thread must go on, for the time when there is space again
                 if not self._is_refused:
                     logger.warning("art-otel: finished rollouts are waiting until the disk can be written: %s", error)
                 self._is_refused = True
@@ -218,12 +229,12 @@ class FinishedRollouts:
                 logger.exception("art-otel: finished rollouts could not be built; trying again")
 
     def _give(self) -> bool:
-        """Give the first that have ended, and say whether there were any."""
+        """Build the first rollouts that are due, and put them into the index; False if none is due."""
         self._write()
         now = time.monotonic()
         with self._lock:
             due = self._arriving.together(self._arriving.due(now, _AT_ONCE), now)
-        built = self._assembler.build([together.lines for together in due]) if due else ()
+        built = self._assembler.build([together.lines for together in due]) if due else ()  # unlocked: it takes long
         with self._lock:
             ended = [
                 rollout
@@ -239,7 +250,7 @@ class FinishedRollouts:
         return bool(due)
 
     def _write(self) -> None:
-        """Put what was given into the index, also what the disk refused before."""
+        """Put finished rollouts into the index, also those that the disk refused before."""
         finished, given = self._unwritten
         if finished or given:
             self._index.add(finished, given)
@@ -255,7 +266,7 @@ class FinishedRollouts:
         )
 
     def _note_lone_rewards(self, together: Together) -> None:
-        """Say of rewards that what they name has not come; it gets them when it does."""
+        """Warn of rewards for a rollout of which no other span has come. When one comes, it gets the rewards."""
         with self._lock:
             rewards = self._arriving.lone_rewards(together)
         for (kind, name), count in rewards.items():
@@ -263,7 +274,7 @@ class FinishedRollouts:
             logger.warning("art-otel: a reward names the %s %r, but no other span of it has arrived", kind, name)
 
     def _sweep(self) -> None:
-        """Note files of which everything was given, and remove those that are old and were handed out."""
+        """Every ten minutes: note the files that are done, and remove those that are old and delivered."""
         now = time.monotonic()
         if now - self._swept_at < _SWEEP_EVERY:
             return
@@ -294,7 +305,7 @@ class FinishedRollouts:
 
 
 class _KeptTrajectories:
-    """The newest trajectories, so that one that a consumer waits for is not built twice."""
+    """The newest encoded trajectories: most consumers take a trajectory at once, so it need not be built twice."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

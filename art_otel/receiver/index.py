@@ -1,9 +1,14 @@
-"""RolloutIndex: what a receiver knows of rollouts that are over, in a database beside the spool.
+"""RolloutIndex: what a receiver knows of finished rollouts, in an SQLite database beside the spool.
 
-Invariant: memory does not grow with what was received. For each rollout that has ended the index says where its lines
-stand, which consumers wait for it, and which acknowledged it; for each rollout or trace that was given, what late spans
-of it need. It is written in the same step, so a receiver that starts again goes on where it was: what the index has is
-given again only when more of it comes. Without the index the spool gives everything anew.
+    finished       where the lines of each finished rollout stand, and facts for selections
+    pending        (consumer, rollout): the consumer has not acknowledged the rollout
+    acknowledged   (consumer, rollout): the last revision that the consumer acknowledged
+    given, trace   the state of delivered spans, for late ones (`Archive`)
+    file           spool files that are done
+
+Invariant: memory does not grow with the number of rollouts. A finished rollout and the state of its spans are written
+in one transaction, so a restarted receiver goes on where the last one stopped: a rollout in the index is delivered
+again only when more of its spans come. If the index is lost, the spool delivers everything anew.
 """
 
 # ruff: noqa: S608 # statements are put together from constants of this module; values are parameters
@@ -52,7 +57,10 @@ _NUMBER_OF: Final = "(SELECT number FROM finished WHERE rollout_id = ? AND attem
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
-    """A rollout that has ended. `digest` is that of its spans."""
+    """A rollout that has ended: one revision of it. `digest` names the set of spans that it was built from.
+
+    `facts` are what selections ask about; `lines` are where its spans stand in the spool.
+    """
 
     key: Key
     revision: int
@@ -62,12 +70,12 @@ class Finished:
 
     @property
     def acknowledgment(self) -> Acknowledgment:
-        """What acknowledges it."""
+        """The acknowledgment of this revision."""
         return Acknowledgment.of(self.key, self.revision, self.digest)
 
 
 class _Spans(msgspec.Struct, frozen=True, array_like=True):
-    """GivenSpans as they are stored. `lines` are offsets and sizes by the name of their file."""
+    """GivenSpans as they are stored. `lines` has, by the name of a spool file, offset, size, offset, size, …"""
 
     is_vague: bool
     traces: tuple[str, ...]
@@ -85,7 +93,10 @@ _decode_lines: Final = msgspec.msgpack.Decoder(dict[str, list[int]]).decode
 
 
 class SpooledRolloutIndex:
-    """Any thread may use it. `spool` is the folder that its lines stand in. Raises OSError where the disk refuses."""
+    """The index at `path`, of the spool in the folder `spool`. Any thread may use it.
+
+    Raises UsageError for a file that is no index of this version. Every change raises OSError where the disk refuses.
+    """
 
     def __init__(self, path: Path, spool: Path) -> None:
         self._path = path
@@ -109,34 +120,34 @@ class SpooledRolloutIndex:
             raise UsageError(_unusable(path, f"its version is {version}, not {_VERSION}"))
 
     def close(self) -> None:
-        """Leave the file."""
+        """Close the database."""
         with self._lock:
             self._database.close()
 
-    # What arriving spans ask: `live.arriving_rollouts.Archive`.
+    # The archive of ArrivingRollouts: `live.arriving_rollouts.Archive`.
 
     def find(self, to: BelongsTo) -> GivenSpans | None:
-        """Return the spans of a rollout or trace that were given; None where none were."""
+        """The state of the delivered spans of a rollout or trace; None where none were delivered."""
         with self._lock:
             row = self._database.execute("SELECT spans FROM given WHERE kind = ? AND id = ?", to).fetchone()
         return None if row is None else self._given(to, row[0])
 
     def find_of_trace(self, trace_id: str) -> list[GivenSpans]:
-        """Return all spans that were given and have spans of a trace among them."""
+        """The states of all delivered rollouts with a span in this trace, and of the trace itself."""
         query = "SELECT kind, id, spans FROM trace JOIN given USING (kind, id) WHERE trace_id = ?"
         with self._lock:
             rows = self._database.execute(query, (trace_id,)).fetchall()
         return [self._given((kind, id_), spans) for kind, id_, spans in rows]
 
     def has_read(self, path: Path) -> bool:
-        """Whether all of a file of the spool was given."""
+        """Whether every rollout in a spool file was delivered, so that the file need not be read again."""
         with self._lock:
             return self._has("SELECT 1 FROM file WHERE path = ?", (self._name(path),))
 
-    # What finished rollouts tell.
+    # Written by FinishedRollouts.
 
     def add(self, finished: Iterable[Finished], given: Iterable[GivenSpans]) -> None:
-        """Let every consumer wait for rollouts that have ended, and note what late spans of them need."""
+        """Add finished rollouts, pending for every consumer, and the state of their spans, all or nothing."""
         now = time.time()
         with self._changing():
             for spans in given:
@@ -145,14 +156,14 @@ class SpooledRolloutIndex:
                 self._add_finished(rollout, now)
 
     def note_read(self, paths: Iterable[Path]) -> None:
-        """Note files of the spool of which everything was given: the next receiver need not read them."""
+        """Note spool files that are done, so that the next receiver need not read them."""
         with self._changing():
             self._database.executemany("INSERT OR IGNORE INTO file VALUES (?)", [(self._name(path),) for path in paths])
 
-    # What consumers ask.
+    # Asked by Delivery for consumers.
 
     def add_consumer(self, name: str) -> None:
-        """Let a consumer that is new wait for everything that the index has."""
+        """Add a consumer; a new one has everything in the index pending."""
         with self._changing():
             if not self._has("SELECT 1 FROM consumer WHERE name = ?", (name,)):
                 self._database.execute("INSERT INTO consumer VALUES (?)", (name,))
@@ -160,7 +171,10 @@ class SpooledRolloutIndex:
 
     @contextmanager
     def pending(self, consumer: str, selection: ReceiverSelection) -> Generator[Iterator[Finished]]:
-        """Give what a consumer waits for, the oldest first."""
+        """Iterate over the pending rollouts of a consumer that match the selection, the oldest first.
+
+        The index is locked inside the `with` block. A revision is higher than any that the consumer acknowledged.
+        """
         conditions, values = ["pending.consumer = ?"], [consumer, consumer]
         for condition, value in _conditions(selection):
             conditions.append(condition)
@@ -179,19 +193,20 @@ class SpooledRolloutIndex:
                 rows.close()
 
     def facts(self, key: Key, digest: str) -> Facts | None:
-        """Return what is asked about a rollout; None where the index has it not."""
+        """The facts of a finished rollout; None where the index has no such rollout with this digest."""
         query = f"SELECT facts FROM finished WHERE number = {_NUMBER_OF}"
         with self._lock:
             row = self._database.execute(query, (*key, digest)).fetchone()
         return None if row is None else _decode_facts(row[0])
 
     def acknowledge(self, consumer: str, acknowledgments: Iterable[Acknowledgment]) -> int:
-        """Note what a consumer has handled, and say how much of it is new."""
+        """Note what a consumer has handled; return how many acknowledgments were new."""
         with self._changing():
             return sum([self._acknowledge(consumer, each) for each in acknowledgments])
 
     def remove_before(self, before: float) -> None:
-        """Remove what was given before a time and acknowledged since, and is nowhere waited for."""
+        """Remove rollouts that finished before a time (seconds since the epoch), were acknowledged by a consumer, and
+        are pending for none; and the state of spans that were delivered before that time."""
         with self._changing():
             self._database.execute(
                 "DELETE FROM finished WHERE given_at < ? AND NOT EXISTS (SELECT 1 FROM pending WHERE"
@@ -213,7 +228,7 @@ class SpooledRolloutIndex:
             )
 
     def files_in_use(self) -> set[Path]:
-        """Return the files of the spool that finished rollouts of the index stand in."""
+        """The spool files in which lines of finished rollouts of the index stand: these must not be removed."""
         with self._lock:
             return {
                 self._spool / name
@@ -223,7 +238,7 @@ class SpooledRolloutIndex:
 
     @contextmanager
     def _changing(self) -> Generator[None]:
-        """Change all or nothing."""
+        """A transaction: all changes in the block or none. Raises OSError where the disk refuses."""
         with self._lock:
             try:
                 self._database.execute("BEGIN IMMEDIATE")
@@ -336,12 +351,12 @@ class SpooledRolloutIndex:
         )
 
     def _name(self, path: Path) -> str:
-        """The name of a file in the spool, which may be moved with the index."""
+        """The path of a file relative to the spool, because spool and index may be moved together."""
         return os.path.relpath(path, self._spool)
 
 
 def _conditions(selection: ReceiverSelection) -> Iterator[tuple[str, Any]]:
-    """Give what has to hold of a finished rollout `f`, as SQL and its value."""
+    """The conditions of a selection on the row `f` of a finished rollout, each as SQL with its value."""
     if selection.split is not None:
         yield "f.split = ?", selection.split
     if selection.model is not None:

@@ -1,12 +1,17 @@
-"""Ingest: exports on their way to the spool, and OTLP/HTTP, by which most of them come.
+"""Ingest: writes exports (requests of OTLP exporters) to the spool, and answers OTLP/HTTP.
 
-Invariant: an export is acknowledged only after its lines are in the spool file (with `fsync`, on the disk); one that
-cannot be written is refused. Exports wait in no more memory than the budget of bodies allows. OTLP/HTTP answers 200
-stored (with `partial_success` where spans were set aside), 400 no OTLP, 401 no token, 403 a web page, 408 too slow,
-413 too large, 415 a type that is no OTLP, 429 and 503 to be sent again, 431 too many headers.
+    POST /v1/traces ─► read body ─► queue ─► thread: decode, scrub, encode ─► spool (─► fsync) ─► 200
 
-Every refused request, and every record that was set aside, is counted under its reason (`ReceiverMetrics`). The log has
-the first of each kind, the tenth, the hundredth.
+Invariant: an export is acknowledged only when its lines are in the spool file (with `fsync`: on the disk itself). If
+they cannot be written, the export is refused and its exporter sends it again. Waiting exports take no more memory than
+the budget of bodies. The answers of OTLP/HTTP:
+
+    200  stored; `partial_success` says if records were quarantined     413  too large
+    400  no OTLP          401  no token          403  a web page        415  another content type
+    408  too slow         431  too many headers                         429, 503  send it again
+
+Every refused request and every quarantined record is counted under its reason (`ReceiverMetrics`). The log has the
+first of each kind, the tenth, the hundredth.
 
 Sources: https://opentelemetry.io/docs/specs/otlp/#otlphttp,
 https://prometheus.io/docs/instrumenting/exposition_formats/
@@ -53,20 +58,21 @@ from art_otel.spool import SpooledLine, SpoolWriter
 logger = logging.getLogger(__name__)
 
 _MAX_WAITING: Final = 1024
-"""Exports that wait for the writer; who comes then is told to try again."""
+"""How many exports wait for the writer; the next one is refused with 429."""
 WhenWritten: TypeAlias = Callable[[Sequence[tuple[Sequence[Record], SpooledLine]]], None]
-"""Told of records and the line that they stand in now."""
+"""Called with written records, each list with the line in which its records stand."""
 
 _MAX_TOGETHER: Final = 64
-"""Exports that share one flush to the disk."""
+"""How many exports share one sync of the disk."""
 
 _MAX_UNTOLD: Final = 64
 _SHORT_LINE: Final = 64 << 10
-"""How many lines of calls that have ended, each below so many bytes, nobody is told of at once."""
+"""How many lines of the gateway's calls, each below so many bytes, may wait before `when_written` hears of them."""
 
 
 class IngestOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`max_bytes` of one export, decompressed. `fsync` acknowledges only what the disk itself has."""
+    """`max_bytes` is the limit of one export after decompression. With `fsync` an acknowledged export survives a power
+    failure, not only a killed process. `secrets` says what is scrubbed."""
 
     max_bytes: int = 256 << 20
     fsync: bool = False
@@ -74,10 +80,10 @@ class IngestOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ingest:
-    """Writes exports to a spool, in a thread of its own. `when_written` is told of each that was.
+    """Writes exports to a spool, in a thread of its own, and calls `when_written` for each.
 
-    Of calls that this program wrote itself it is told with what comes next, or by `tell`: they end no rollout, and
-    their agents wait.
+    The spans of calls that a gateway in this program writes (`write`) may wait for a later call of `when_written`, or
+    for `tell`: such a span ends no rollout, and its agent is waiting for the answer.
     """
 
     def __init__(
@@ -97,7 +103,7 @@ class Ingest:
         self._thread.start()
 
     async def take(self, export: Export) -> WrittenRecords:
-        """Write an export, and say what of it was set aside. Raises ExportRefusedError for one that is not taken."""
+        """Write an export; return how many records were written and quarantined. Raises ExportRefusedError."""
         done: Future[WrittenRecords] = Future()
         try:
             self._waiting.put_nowait((export, done))
@@ -106,7 +112,7 @@ class Ingest:
         return await asyncio.shield(asyncio.wrap_future(done))
 
     def write(self, spans: Sequence[Span]) -> None:
-        """Write spans of this program at once, for a caller that waits until they are `synced`.
+        """Write spans of this program at once. The caller awaits `synced` before it counts on them.
 
         Raises ExportRefusedError where the disk refuses them.
         """
@@ -118,15 +124,15 @@ class Ingest:
         self._metrics.stored(spans=len(spans), log_records=0, rejected={})
 
     async def synced(self) -> bool:
-        """Wait until the disk itself has what was written, with `fsync`; False where it refuses."""
+        """Wait until the disk itself has the written spans; False where it refuses. Without `fsync` True at once."""
         return self._commits is None or await self._commits.wait()
 
     def scrubbed(self, records: Iterable[Span | LogRecord]) -> Iterable[Span | LogRecord]:
-        """The records as they are written."""
+        """The records without secrets, as they go into the spool."""
         return records if self._scrubber is None else scrub_records(records, self._scrubber)
 
     def close(self) -> None:
-        """Write what waits, tell of it, and end."""
+        """Write the exports that wait, call `when_written` for them, and end the thread."""
         self._waiting.put(None)
         self._thread.join()
         self.tell()
@@ -175,14 +181,14 @@ class Ingest:
         return received.counts()
 
     def tell(self) -> None:
-        """Tell of what was written."""
+        """Call `when_written` for the lines that it has not heard of."""
         with self._lock:
             untold, self._untold = self._untold, []
             if untold and self._when_written is not None:
                 self._when_written(untold)
 
     def _spool_lines(self, lines: "Sequence[OtlpLine]", *, may_wait: bool = False) -> None:
-        with self._lock:  # who is told, is told in the order of the spool
+        with self._lock:  # held during both, so that `when_written` hears of lines in the order of the spool
             written = self._spool.write(b"".join([line.text for line in lines]))
             if written is None:
                 raise _unwritable()
@@ -205,7 +211,7 @@ _TYPES: Final = {encoding: kind for kind, encoding in _ENCODINGS.items()}
 
 
 RUNNING: Final = "/running"
-"""Behind the path of traces: what has begun and not ended, which no exporter sends and only gateways of ours do."""
+"""The end of the path for the starts of spans that still run. No exporter sends those; only our gateways do."""
 
 
 def otlp_routes(ingest: Ingest, bodies: Bodies, metrics: "ReceiverMetrics") -> list[Route]:
@@ -236,7 +242,7 @@ def otlp_routes(ingest: Ingest, bodies: Bodies, metrics: "ReceiverMetrics") -> l
 
 
 def encode_response(signal: Signal, stored: WrittenRecords) -> bytes:
-    """The answer in protobuf."""
+    """The body of an answer in protobuf, with the number of quarantined records and the first reason."""
     count = sum(stored.rejected.values())
     if signal == "traces":
         response = trace_service_pb2.ExportTraceServiceResponse()
@@ -285,10 +291,12 @@ def _varint(number: int) -> bytes:
 
 
 class GroupCommit:
-    """Runs `sync`, which says whether the disk has everything, in a thread of its own: the loop never waits.
+    """Syncs the disk for many waiters at once. `sync` runs in a thread of its own, so the event loop never blocks.
 
-    One flush serves all who wait. Who waits is told of a flush that began after it asked, so while one flush runs, all
-    who come share the next.
+        A asks ─► sync 1 runs ──────► A is answered
+        B, C ask meanwhile ─────────► sync 2 runs ─► B and C are answered
+
+    B and C cannot share sync 1, which may have begun before their lines were written.
     """
 
     def __init__(self, sync: Callable[[], bool]) -> None:
@@ -298,10 +306,10 @@ class GroupCommit:
         self._next: asyncio.Task[bool] | None = None
 
     async def wait(self) -> bool:
-        """Wait until the disk has what was written before; False where it refuses."""
+        """Wait until the disk has all that was written before this call; False where it refuses."""
         if self._next is None:
             self._next = asyncio.create_task(self._flush(self._running))
-        return await asyncio.shield(self._next)  # whoever leaves takes it from nobody else
+        return await asyncio.shield(self._next)  # one waiter that is cancelled must not cancel it for the others
 
     async def _flush(self, before: "asyncio.Task[bool] | None") -> bool:
         if before is not None:
@@ -310,7 +318,7 @@ class GroupCommit:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._sync)
 
     def close(self) -> None:
-        """End when what runs is done."""
+        """End the thread after the sync that runs."""
         self._thread.shutdown()
 
 
@@ -320,19 +328,19 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class OtlpLine(NamedTuple):
-    """The records of a trace, and the line, with its end, that they are read from."""
+    """The records of one trace, and the text of their line, with its newline."""
 
     records: list[Span | LogRecord]
     text: bytes
 
 
 def encode_request(records: Iterable[Span | LogRecord]) -> bytes:
-    """One export of all records."""
+    """The OTLP JSON of one export request with all records."""
     return _encode(_request(records, _Resources()))
 
 
 def encode_lines(records: Iterable[Span | LogRecord]) -> list[OtlpLine]:
-    """The lines of the records."""
+    """Encode records as lines of OTLP JSON, one line for each trace."""
     by_trace: dict[str, list[Span | LogRecord]] = {}
     for record in records:
         by_trace.setdefault(record.trace_id, []).append(record)
@@ -341,13 +349,13 @@ def encode_lines(records: Iterable[Span | LogRecord]) -> list[OtlpLine]:
 
 
 class SpanLines:
-    """The lines of a program's own spans, one by one. Its resource and its few scopes are encoded once."""
+    """Encodes a program's own spans as lines, one span a line. Its resource and its few scopes are encoded once."""
 
     def __init__(self) -> None:
         self._heads: dict[tuple[int, Scope], tuple[Resource, bytes]] = {}
 
     def line(self, span: Span) -> OtlpLine:
-        """The line of a span."""
+        """The line of one span."""
         key = (id(span.resource), span.scope)
         if key not in self._heads:
             resource = {"attributes": _pairs(span.resource.attributes)}
@@ -356,12 +364,12 @@ class SpanLines:
                 _encode(resource),
                 _encode(scope),
             )
-            self._heads[key] = (span.resource, head)  # held, so that no other gets its id
+            self._heads[key] = (span.resource, head)  # held: else a new resource might get the same `id()`
         return OtlpLine([span], b"%b%b]}]}]}\n" % (self._heads[key][1], _encode(_span(span))))
 
 
 class _Resources:
-    """Resources that are encoded once: the spans of a request share a few."""
+    """Encodes each resource once: the spans of a request share a few."""
 
     def __init__(self) -> None:
         self._encoded: dict[int, tuple[Resource, msgspec.Raw]] = {}
@@ -501,21 +509,21 @@ _HELP: Final = {
 
 
 class ReceiverMetrics:
-    """Counters that any thread may add to."""
+    """The counters and gauges of `/metrics`. Any thread may add to them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
         self._others: dict[str, Counter[tuple[str, str]]] = {}
-        """What other processes counted, by their names."""
+        """The counters of other processes (a gateway's workers), by the name of the process."""
 
     def add(self, name: str, count: int = 1, labels: str = "") -> None:
-        """Add to a counter; `labels` as Prometheus writes them."""
+        """Add to a counter. `labels` are in the syntax of Prometheus: `{status="200"}`."""
         with self._lock:
             self._counts[name, labels] += count
 
     def stored(self, *, spans: int, log_records: int, rejected: Mapping[str, int]) -> None:
-        """Count an export that was written; `rejected` is how many of its records were set aside, by reason."""
+        """Count an export that was written; `rejected` has the number of its quarantined records, by reason."""
         with self._lock:
             self._counts["art_otel_received_requests_total", '{status="200"}'] += 1
             self._counts["art_otel_stored_spans_total", ""] += spans
@@ -524,7 +532,7 @@ class ReceiverMetrics:
             self.add("art_otel_rejected_records_total", count, f'{{reason="{reason}"}}')
 
     def refused(self, status: int, why: str, *, path: str = "/v1/traces") -> None:
-        """Count a request that was not taken; an export, unless the path is one of consumers."""
+        """Count a refused request: an export, or, by its path, a question of a consumer."""
         is_question = path.startswith("/v1/rollouts")
         name = "art_otel_refused_questions_total" if is_question else "art_otel_received_requests_total"
         labels = f'{{status="{status}"}}'
@@ -535,22 +543,22 @@ class ReceiverMetrics:
             logger.warning("art-otel: %s is refused with %d (%d so far): %s", what, status, count, why)
 
     def counts(self) -> list[tuple[str, str, int]]:
-        """All of them, with their labels, for `take`."""
+        """All counters of this process as (name, labels, count), to be sent to the process that calls `take`."""
         with self._lock:
             return [(name, labels, count) for (name, labels), count in self._counts.items()]
 
     def take(self, other: str, counts: Iterable[tuple[str, str, int]]) -> None:
-        """What another process has counted by now counts here, too."""
+        """Add the counters of another process, in the place of the ones that it sent before."""
         with self._lock:
             self._others[other] = Counter({(name, labels): count for name, labels, count in counts})
 
     def of_others(self, name: str) -> int:
-        """A count of the other processes."""
+        """The sum of a counter over the other processes."""
         with self._lock:
             return sum(counts[name, ""] for counts in self._others.values())
 
     def text(self, gauges: Mapping[str, int]) -> str:
-        """All of them as text."""
+        """All counters, and the given gauges, in the text format of Prometheus."""
         with self._lock:
             counts = sum(self._others.values(), Counter(self._counts))
         counts.update({(name, ""): value for name, value in gauges.items()})

@@ -1,8 +1,8 @@
-"""OTLP/gRPC: the services that exporters call, as the extra `grpc`.
+"""OTLP/gRPC: the services that exporters call; needs the extra `grpc`.
 
-Invariant: the same as OTLP/HTTP, in gRPC's codes: INVALID_ARGUMENT no OTLP, UNAUTHENTICATED no token,
-RESOURCE_EXHAUSTED (with when to try again) and UNAVAILABLE to be sent again. Requests are read as bytes, so that what
-sets a span aside over HTTP costs no whole request here.
+Invariant: answers mean the same as those of OTLP/HTTP: INVALID_ARGUMENT no OTLP, UNAUTHENTICATED no token,
+RESOURCE_EXHAUSTED (with a time to try again) and UNAVAILABLE send it again. Requests are decoded by our own reader, so
+a bad span is quarantined alone, as over HTTP; gRPC's decoder would refuse the whole request.
 
 Source of the protocol: https://opentelemetry.io/docs/specs/otlp/#otlpgrpc
 """
@@ -43,7 +43,7 @@ _STOP_SECONDS: Final = 5.0
 
 
 class GrpcServer:
-    """Serves at `address`, over TLS where its files are given."""
+    """Serves OTLP/gRPC at `address`, over TLS where `tls` has its files. `port` is the port once it has started."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class GrpcServer:
         await server.start()
 
     async def stop(self) -> None:
-        """Answer what has come, and end."""
+        """Answer the requests that have come, within 5 seconds, and stop."""
         if self._server is not None:
             await self._server.stop(_STOP_SECONDS)
 
@@ -129,7 +129,7 @@ def _pem(path: Path) -> bytes:
 
 
 def _try_again(why: str) -> bytes:
-    """What tells an exporter to send the request again: without it RESOURCE_EXHAUSTED means that it must not."""
+    """The details that let an exporter send the request again: without them RESOURCE_EXHAUSTED forbids it."""
     status = Status(code=grpc.StatusCode.RESOURCE_EXHAUSTED.value[0], message=why)
     status.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=1)))
     return status.SerializeToString()

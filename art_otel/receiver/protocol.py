@@ -1,10 +1,10 @@
-"""Protocol: what a receiver and its consumers say to each other, in one process or over HTTP.
+"""Protocol: the messages between a receiver and its consumers, in one process or over HTTP.
 
-A consumer's program has a session (`live/delivery.py`). Each question of it acknowledges what it handled, says what it
-still holds, and asks for more; the answer is leases: trajectories, each beside what acknowledges it.
+A consumer's program has a session (`live/delivery.py`). Each question acknowledges the rollouts that were handled,
+names those that are still held, and asks for more. The answer holds leases: trajectories with their acknowledgments.
 
-Invariant: what is not acknowledged when a session closes, or when its connection breaks, waits for the consumer's next
-session. A trajectory is one of this version's; another version is refused by name.
+Invariant: rollouts that are not acknowledged when a session closes, or when its connection breaks, go to the consumer's
+next session. Both sides must have the same version of art-otel; an answer of another version raises UsageError.
 """
 
 import re
@@ -25,11 +25,12 @@ _CONSUMER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class SessionEndedError(Exception):
-    """The session has ended, or another server began it: begin a new one."""
+    """Raised for a session that has ended, or that an earlier server began. The consumer begins a new one."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What selections ask about a rollout. `ended_at` is in seconds since the epoch."""
+    """What selections can ask about a rollout. `models` are the requested models of its calls, `policy_version` is
+    that of its first call, `ended_at` is in seconds since the epoch."""
 
     split: str | None
     models: tuple[str, ...]
@@ -39,9 +40,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ReceiverSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which finished rollouts a consumer wants: all of it has to hold; what is None is not asked about.
+    """Which finished rollouts a consumer wants: all conditions that are not None must hold.
 
-    A rollout that does not say what is asked about is not wanted.
+    A rollout without a value for a condition does not match.
 
     - `split`: as the rollout says, `train` or `val`.
     - `model`: the requested model of any of its calls.
@@ -57,7 +58,7 @@ class ReceiverSelection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SelectionOptions(TypedDict, total=False):
-    """The fields of a Selection as arguments."""
+    """The fields of `ReceiverSelection` as keyword arguments."""
 
     split: str | None
     model: str | None
@@ -67,13 +68,14 @@ class SelectionOptions(TypedDict, total=False):
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """A rollout on its way to a session. `encoded` is the trajectory as `encode_trajectory` gave it, unrevised."""
+    """A rollout on its way to a session. `encoded` is the trajectory in the bytes of `encode_trajectory`; its revision
+    is in the acknowledgment only, because consumers may be at different ones."""
 
     acknowledgment: Acknowledgment
     encoded: bytes
 
     def unpack(self) -> DeliveredTrajectory:
-        """Return the trajectory. Raises StoreError for what is none."""
+        """Decode the trajectory, and set its revision. Raises StoreError for bytes that are no trajectory."""
         trajectory = decode_trajectory(self.encoded)
         return DeliveredTrajectory(self.acknowledgment, replace(trajectory, revision=self.acknowledgment.revision))
 
@@ -82,11 +84,11 @@ class ReceiverSession(DeliverySession, Protocol):
     """A session with a receiver in this process, or in another one."""
 
     selection: ReceiverSelection
-    """What it wants from now on."""
+    """Which rollouts the session wants from now on."""
 
 
 class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A question of the session `session` of another process."""
+    """A `Question` as JSON over HTTP, with the id of its session and its selection."""
 
     session: str
     handled: list[Acknowledgment] = []
@@ -103,7 +105,7 @@ class _LeasesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_consumer(name: str) -> None:
-    """Raise UsageError for a name of a consumer that is none."""
+    """Raise UsageError for an invalid name of a consumer."""
     if _CONSUMER.fullmatch(name) is None:
         raise UsageError(
             f"consumer={name!r:.120} is not a valid consumer name: use up to 100 letters, digits, '.', '_' and '-', "
@@ -112,7 +114,7 @@ def check_consumer(name: str) -> None:
 
 
 def facts_of(trajectory: Trajectory) -> Facts:
-    """Return what selections ask about a trajectory."""
+    """The facts of a trajectory. Without an end time it counts as ended now."""
     versions = trajectory.policy_version
     return Facts(
         split=trajectory.split,
@@ -124,12 +126,12 @@ def facts_of(trajectory: Trajectory) -> Facts:
 
 
 def encode_answer(leases: list[Lease]) -> bytes:
-    """Encode the body of an answer."""
+    """Encode an answer as MessagePack, with the version of art-otel."""
     return msgspec.msgpack.encode(_LeasesAnswer(version=__version__, leases=leases))
 
 
 def decode_answer(body: bytes) -> list[Lease]:
-    """Read what `encode_answer` gave. Raises UsageError for what another version gave."""
+    """Decode an answer of `encode_answer`. Raises UsageError if another version, or another program, wrote it."""
     try:
         answer = msgspec.msgpack.decode(body, type=_LeasesAnswer)
     except msgspec.DecodeError as error:

@@ -5,9 +5,9 @@
                                                                ▼    │
                                                             Assembler: a process
 
-Invariant: FinishedRollouts hears of a span when it stands in the spool, or finds it there after a restart. So what was
-acknowledged is handed out, also after a crash, and a slow consumer slows nobody down. One receiver at a time uses a
-folder. Without a token only programs are answered, no web pages.
+Invariant: a span is in the spool before FinishedRollouts hears of it; after a restart FinishedRollouts finds the span
+there. So every acknowledged span is delivered, also after a crash, and a slow consumer slows no exporter. One receiver
+at a time uses a folder. Without a token the receiver answers programs only, no web pages.
 """
 
 import asyncio
@@ -52,43 +52,47 @@ if TYPE_CHECKING:
     from art_otel.receiver.otlp_grpc import GrpcServer
 
 RECEIVED: Final = Path("spool", "received")
-"""Where, below the folder, what was received is kept: a dump that `art-otel convert` reads."""
+"""The folder of received spans, below the receiver's folder: a dump that `art-otel convert` reads."""
 
 INDEX: Final = "received.sqlite"
-"""What consumers acknowledged, and where rollouts stand, in the folder."""
+"""The file of the `SpooledRolloutIndex`, in the receiver's folder."""
 
 RETAIN: Final = 30 * 24 * 3600.0
-"""Seconds that what was handed out is kept, unless somebody says otherwise."""
+"""Seconds that delivered rollouts are kept by default."""
 
 
 class Front(Protocol):
-    """A server at the same address, which is asked first. `routes` are those of its own that want the token, too."""
+    """A server in front of the receiver, at the same address: the gateway. Its `routes` need the token as well."""
 
     routes: Sequence[Route]
 
     def application(self, receiver: ASGIApp) -> ASGIApp:
-        """Answer what is for this server, and leave the rest to the receiver."""
+        """An application that answers this server's requests, and passes the others on to the receiver's."""
         ...
 
     async def start(self) -> None:
-        """Begin, before anybody asks."""
+        """Start, before the first request."""
         ...
 
     async def leave(self) -> None:
-        """Cut what may take long yet: the server waits for what is being answered."""
+        """Break off requests that may take long: the HTTP server waits for all of them before it stops."""
         ...
 
     async def stop(self) -> None:
-        """End, when everybody was answered; what is written now is still taken."""
+        """Stop, after the last request was answered. Spans that are written now still get into the spool."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReceiverOptions:
-    """`grace` seconds of quiet end a rollout whose spans are not counted.
+    """The settings of a receiver.
 
-    `retain` is how many seconds a file is kept that was handed out, None for ever. `grpc` is None for no gRPC. A
-    `token` has to be sent with every request.
+    - `http`, `grpc`: the addresses to listen at; no gRPC where that is None.
+    - `folder`: where spool and index are kept.
+    - `grace`: seconds without a new span after which a rollout counts as ended, if its spans are not counted.
+    - `retain`: seconds that the spool files of delivered rollouts are kept; None for ever.
+    - `rollout_spans`, `rollout_attributes`: what is a rollout, as in `NewTrajectories`.
+    - `token`: every request must send it; None for no token.
     """
 
     http: Address = field(default=Address("127.0.0.1", 4318))
@@ -105,11 +109,11 @@ class ReceiverOptions:
 
 
 class Receiver:
-    """Runs in threads of its own, whatever the program around it does.
+    """An OTLP endpoint that runs in threads of its own.
 
-    `front` stands before it where another server shares its address, as the gateway does. With `listens` off it gets
-    connections by `adopt` alone, from processes that write to the folder of its own spool files; it finds there what
-    has ended.
+    `front` is a server that shares its address and is asked first, as the gateway is. With `listens` off the receiver
+    opens no port: worker processes accept the connections, write the spans to this run's folder of the spool, and hand
+    over (`adopt`) connections whose requests are for the receiver.
     """
 
     def __init__(self, options: ReceiverOptions, front: Front | None = None, *, listens: bool = True) -> None:
@@ -148,7 +152,7 @@ class Receiver:
 
     @property
     def url(self) -> str:
-        """Where it listens for HTTP."""
+        """The address at which the receiver listens for HTTP."""
         return self._http.url
 
     @property
@@ -171,7 +175,8 @@ class Receiver:
             raise
 
     def stop(self) -> None:
-        """Answer what has come, write it, and end. What is still open is found again by the next one."""
+        """Answer the requests that have come, write their spans, and stop. Rollouts that are still open are found in
+        the spool by the next receiver."""
         self._run(self._rollouts.stop())
         if self._front is not None:
             self._run(self._front.leave())
@@ -190,16 +195,17 @@ class Receiver:
         self._lock.release()
 
     def adopt(self, connection: socket.socket, received: bytes) -> None:
-        """Serve a connection that another process accepted, and of which it read `received`. Any thread may call it."""
+        """Serve a connection that another process accepted; `received` is what that process has read of it already.
+        Any thread may call this."""
         self._http.adopt_soon(connection, received, self._loop)
 
     def keep_open(self, rollout_ids: Sequence[str]) -> None:
-        """Let no grace end rollouts that are known to run."""
+        """Begin the grace of these rollouts anew, because they are known to run."""
         self.ingest.tell()
         self.finished.keep_open(rollout_ids)
 
     def session(self, consumer: str) -> LocalSession:
-        """Begin a session of a consumer in this process. Raises UsageError for a name that is none."""
+        """Begin a session of a consumer in this process. Raises UsageError for an invalid name."""
         return LocalSession(consumer, self.delivery, self.finished, self.metrics)
 
     def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -240,7 +246,7 @@ class Receiver:
 
 
 def guard(routes: Sequence[Route], options: ReceiverOptions, when_refused: WhenRefused) -> ASGIApp:
-    """Routes for those who have the token; without one, for programs alone."""
+    """The routes as an application that answers only requests with the token; where none is set, only programs."""
     application = Starlette(routes=routes)
     if options.token is None:
         return WebPageCheck(application, options.http, when_refused)
@@ -248,7 +254,7 @@ def guard(routes: Sequence[Route], options: ReceiverOptions, when_refused: WhenR
 
 
 async def _cancel_others() -> None:
-    """End the tasks of the loop that have not ended, before it stops."""
+    """Cancel the tasks of the loop that still run, and wait for them, before the loop stops."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
@@ -260,7 +266,7 @@ async def _healthy(_: Request) -> PlainTextResponse:
 
 
 def _token_advice(path: str) -> str:
-    """Say how a client sends the token that asks for a path."""
+    """How to send the token, in words for the user of this path."""
     if path.startswith("/v1/rollouts"):
         return "write art_otel.connect(…, token=TOKEN)"
     return "send the header 'Authorization: Bearer TOKEN' (OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer%20TOKEN')"
@@ -268,7 +274,7 @@ def _token_advice(path: str) -> str:
 
 def _locked(folder: Path) -> FileLock:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock", thread_local=False)  # who stops a receiver may be another thread
+    lock = FileLock(folder / ".lock", thread_local=False)  # another thread may stop the receiver than started it
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -289,15 +295,15 @@ async def receive(
     consumer: str = "trainer",
     **selection: Unpack[SelectionOptions],
 ) -> AsyncGenerator[ReceivedRollouts]:
-    """Receive OTLP at `listen` (and `grpc`) and give finished rollouts, like `art-otel serve` and `connect` in one.
+    """Receive OTLP at `listen` (and `grpc`) and iterate over finished rollouts: `art-otel serve` and `connect` in one.
 
         async with art_otel.receive() as rollouts:
             async for group in rollouts.groups(size=8, timeout=60):
                 ...
 
-    Received spans are kept below `dir`. If the spans of a rollout are not counted, it has ended when no span came for
-    `grace` seconds; so has one that `rollout_attributes` (`session.id`) join of several traces. The other arguments are
-    those of `connect`. Raises UsageError for an address that cannot be used.
+    Received spans are kept below `dir`. If the spans of a rollout are not counted, or if `rollout_attributes`
+    (`session.id`) join it of several traces, it has ended when no span came for `grace` seconds. The other arguments
+    are those of `connect`. Raises UsageError for an address that cannot be used.
     """
     options = ReceiverOptions(
         http=Address.parse(listen),

@@ -130,7 +130,7 @@ class SpoolWriter:
         return written
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Sync to the disk itself, within `timeout` seconds; False if that failed, or if any line was dropped so far."""
+        """Sync to the disk itself, within `timeout` seconds; False if that failed or if any line was dropped so far."""
         return self.sync(timeout) and self._dropped == 0
 
     def sync(self, timeout: float | None = None) -> bool:
