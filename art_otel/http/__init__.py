@@ -1,6 +1,7 @@
-"""HTTP: what the receiver, the gateway and the viewer share: the server, tokens, limits, what browsers may do.
+"""HTTP: the server that receiver, gateway and viewer share, with its tokens, limits and protection against web pages.
 
-Invariant: a client that is slow, too large or unknown gets its status, and costs no more memory than the limits say.
+Invariant: a client that is too slow, sends too much or lacks the token gets an error status, and never costs more
+memory than the limits say.
 """
 
 from art_otel.http.guards import CookieToken as CookieToken

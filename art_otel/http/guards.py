@@ -1,7 +1,7 @@
-"""Guards: who may ask a server, and what a browser may do with its answers. Each is an ASGI application around another.
+"""Guards: ASGI applications around another one, which say who may ask it and what a browser may do with the answers.
 
-Invariant: what a guard refuses reaches nothing behind it. Tokens are compared in constant time, and are written nowhere
-but into a cookie, which no script reads and no other site's request carries.
+Invariant: a refused request does not reach the application. Tokens are compared in constant time, and are written
+nowhere but into a cookie, which no script can read and which no request from another site carries.
 """
 
 import hmac
@@ -34,14 +34,16 @@ HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "x-frame-options": "DENY",
 }
-"""Own scripts and styles alone, no text becomes a script, nobody frames the page or reads its answers."""
+"""With these a page runs only our own scripts and styles, no text becomes a script, and no other site can put the page
+into a frame or read its answers."""
 
 
 class HostCheck:
-    """Refuses requests that name another host with 400: a page of another site cannot ask by rebinding its name.
+    """Refuses requests with a Host header of another host, with 400.
 
-    `address` gives where the server listens, once it does. The Host of a request has to be one of its names, with its
-    port.
+    Without it a page of another site could point its own domain name at this machine (DNS rebinding), and read the
+    answers. `address` returns the address of the server, once it listens. The Host of a request must be one of its
+    names, with its port.
     """
 
     def __init__(self, app: ASGIApp, address: Callable[[], Address]) -> None:
@@ -63,10 +65,10 @@ class HostCheck:
 
 
 class ReadOnly:
-    """Refuses requests that are neither GET nor HEAD with 405, but for a POST to an address that begins with `writes`.
+    """Refuses all methods but GET and HEAD with 405. A POST is let through to paths that begin with `writes`.
 
-    Such a POST is refused with 403 unless our own page asks: its `Origin` has to be the Host of the request, which
-    HostCheck has seen to be ours.
+    Such a POST must come from our own page, else it is refused with 403: its `Origin` must be the request's Host, and
+    HostCheck has checked that this Host is ours.
     """
 
     def __init__(self, app: ASGIApp, writes: str | None = None) -> None:
@@ -90,9 +92,9 @@ class ReadOnly:
 
 
 class TokenCheck:
-    """Refuses requests without `Authorization: Bearer TOKEN` with 401, but for the `open_paths`.
+    """Refuses requests without `Authorization: Bearer TOKEN` with 401; the `open_paths` need no token.
 
-    `advice` says, for a path, how its clients send the token.
+    `advice` returns, for a path, how to send the token: for the text of the error. `when_refused` is called for each.
     """
 
     def __init__(
@@ -128,20 +130,23 @@ class TokenCheck:
 
 
 class CookieToken:
-    """Refuses with 401 whoever has not the cookie. `/?token=…` sets it and leads to `/`, so no address holds the token.
+    """Refuses requests without the cookie with 401.
 
-    A browser is opened with a `code()` in the token's place, because others may read the arguments of its process.
+        GET /?token=TOKEN  ─►  303 to / , sets the cookie      so that the token does not stay in the address bar
+
+    To open a browser, `/?code=CODE` is used instead, with a `code()` that works once: other users of the machine can
+    read the arguments with which a process is started.
     """
 
     def __init__(self, app: ASGIApp, name: str) -> None:
         self._app = app
         self._name = name
         self._codes: dict[str, float] = {}
-        """Codes that were not used, and when they expire."""
+        """Unused codes, each with the time at which it expires."""
         self.token = secrets.token_urlsafe(32)
 
     def code(self) -> str:
-        """Give a code that stands for the token once, within a minute."""
+        """Make a code that replaces the token once, within a minute."""
         code = secrets.token_urlsafe(32)
         self._codes[code] = time.monotonic() + _CODE_SECONDS
         return code
@@ -167,7 +172,7 @@ class CookieToken:
         return time.monotonic() < expires or self._is_right(query.get("token", [""])[0])
 
     def _redirect(self, scope: Scope, *, set_cookie: bool) -> RedirectResponse:
-        """Go where neither token nor code is in the address."""
+        """Redirect to `/`, so that neither token nor code stays in the address."""
         response = RedirectResponse("/", status_code=303, headers={"cache-control": "no-store"})
         if set_cookie:
             name = self._cookie_name(Headers(scope=scope))
@@ -186,12 +191,12 @@ class CookieToken:
         return cookies[name].value if name in cookies else ""
 
     def _cookie_name(self, headers: Headers) -> str:
-        """With the port: browsers share the cookies of a host between its ports."""
+        """The cookie's name, with the port in it: browsers share the cookies of a host between all its ports."""
         return f"{self._name}-{headers.get('host', '').rpartition(':')[2]}"
 
 
 class SecurityHeaders:
-    """Puts `HEADERS` on every answer, errors too."""
+    """Puts `HEADERS` on every answer, also on errors."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

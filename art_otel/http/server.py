@@ -1,9 +1,9 @@
-"""HttpServer: an ASGI application served by uvicorn inside a loop that another program part runs.
+"""HttpServer: serves an ASGI application by uvicorn, inside an event loop that belongs to the caller.
 
-Invariant: when `start` returns it listens; when `stop` returns every request that had come was answered. A connection
-on which a request has begun has its headers within `HEADER_SECONDS`, or gets 408 and is closed; one that is idle
-between two requests is left to uvicorn's own timer. Bodies are bounded (`Bodies`), and a server that is for programs
-alone refuses web pages (`WebPageCheck`); `guards` has what servers of pages refuse.
+Invariant: after `start` the server listens; after `stop` every request that had come was answered. Once a request has
+begun, its headers must arrive within `HEADER_SECONDS`, else the connection gets 408 and is closed; between two requests
+uvicorn's own timer counts. Bodies are bounded (`Bodies`). A server for programs refuses web pages (`WebPageCheck`);
+the guards of a server for pages are in `guards`.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class Address(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether only this machine can reach the address."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -79,10 +79,10 @@ class Tls:
 
 
 class HttpServer:
-    """Serves `app` at `address`, over TLS where its files are given.
+    """Serves `app` at `address`, over TLS where its files are given. `url` is the address after `start`.
 
-    `listening` are the sockets to listen on that other processes share, none for a server that only gets connections
-    by `adopt_soon`.
+    `listening`: sockets that other processes listen on, too, in the place of an own one; empty for a server that gets
+    its connections only by `adopt_soon`.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class HttpServer:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                interface="asgi3",  # which uvicorn guesses of coroutine functions alone
+                interface="asgi3",  # uvicorn recognizes ASGI 3 only in coroutine functions
                 http=TimedProtocol,
                 ws="none",
                 lifespan="off",
@@ -116,7 +116,7 @@ class HttpServer:
         self.url = ""
 
     async def start(self) -> None:
-        """Listen. Raises UsageError where the address cannot be used or a certificate cannot be read."""
+        """Start listening. Raises UsageError where the address cannot be used, or a certificate cannot be read."""
         if self._sockets is None:
             self._sockets = [listen_at(self.address)]
         try:
@@ -164,23 +164,23 @@ class TimedProtocol(HttpToolsProtocol):
     """Bytes of a request whose headers are not whole."""
 
     is_left = False
-    """Whether the other side has gone, or `end` was called and the connection is closed."""
+    """Whether the connection is closed, by the other side or by `end`."""
 
     received = b""
-    """What another process read of the connection."""
+    """The bytes that another process read of the connection before it was handed over."""
 
     _when_left: Callable[[], object] | None = None
 
     def when_left(self, act: Callable[[], object] | None) -> None:
-        """Do something once the connection is closed, at once where it is; with None, nothing any more."""
+        """Call `act` once the connection is closed; at once if it is. None takes back an earlier `act`."""
         self._when_left = act
         if act is not None and self.is_left:
             act()
 
     async def end(self) -> None:
-        """End the connection in the middle of an answer, without a word in a log.
+        """Close the connection in the middle of an answer, without a message in the log.
 
-        What was written before still goes to the other side, if that reads it within a second.
+        Bytes that were written before are still sent, if the other side reads them within a second.
         """
         closed = self.loop.create_future()
         self.when_left(partial(closed.set_result, None))
@@ -190,8 +190,8 @@ class TimedProtocol(HttpToolsProtocol):
         await closed
 
     async def detach(self, scope: Scope) -> socket.socket:
-        """Leave the connection of a request open, and give its socket: this process reads and writes it no more."""
-        scope["extensions"][CONNECTION]["answering"].cycle.disconnected = True  # nothing answers it here
+        """Take the open socket of a request's connection away from this server, and return it."""
+        scope["extensions"][CONNECTION]["answering"].cycle.disconnected = True  # so that uvicorn writes no answer
         self.transport.pause_reading()
         kept = socket.socket(fileno=os.dup(self.transport.get_extra_info("socket").fileno()))
         closed = self.loop.create_future()
@@ -202,18 +202,18 @@ class TimedProtocol(HttpToolsProtocol):
 
     @property
     def has_more(self) -> bool:
-        """Whether something was read behind the request that is being answered."""
+        """Whether bytes were read behind the request that is being answered: the client has sent another one."""
         return bool(self.pipeline) or self._begun_bytes is not None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn
-        """Wait for the first request."""
+        """Start the timer for the first request, and read the bytes that another process has read."""
         super().connection_made(cast(asyncio.Transport, _HeadWithBody(transport, self.loop)))
         self._wait()
         if self.received:
             self.data_received(self.received)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; the timer runs while no request is whole enough to be answered."""
+        """Parse the bytes. The timer runs while no request is being answered; too many header bytes are refused."""
         super().data_received(data)
         if self.cycle and not self.cycle.response_complete:
             self._stop()
@@ -225,18 +225,18 @@ class TimedProtocol(HttpToolsProtocol):
                 self._refuse(_TOO_LARGE)
 
     def on_message_begin(self) -> None:
-        """Begin to count the headers."""
+        """Begin to count the bytes of the headers."""
         super().on_message_begin()
         self._begun_bytes = 0
 
     def on_headers_complete(self) -> None:
-        """Count no more, and hand out the connection."""
+        """Stop counting, and put the connection into the request's scope."""
         self._begun_bytes = None
         super().on_headers_complete()
         self.scope["extensions"] = {CONNECTION: {"answering": Answering(self, self.cycle)}}
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing more."""
+        """Stop the timer, and call the `act` of `when_left`."""
         self._stop()
         super().connection_lost(exc)
         self.is_left = True
@@ -259,9 +259,9 @@ class TimedProtocol(HttpToolsProtocol):
 
 
 class Answering:
-    """The answer to one request, for who writes it without ASGI's messages: a piece costs a third of what they cost.
+    """Writes the answer to one request without ASGI's messages: so a piece of a stream costs a third of the time.
 
-    `connection` is that of the request, `cycle` uvicorn's state of it.
+    `connection` is the request's connection, `cycle` uvicorn's state of the request.
     """
 
     __slots__ = ("connection", "cycle")
@@ -271,21 +271,21 @@ class Answering:
         self.cycle = cycle
 
     def body_if_whole(self) -> bytes | None:
-        """The body of the request, if all of it has come, as it mostly has; else None, and `receive` waits for it."""
+        """The body of the request, if all of it has come, as in most cases; else None: use `receive` to wait for it."""
         cycle = self.cycle
         if cycle.more_body or cycle.disconnected:
             return None
         body, cycle.body = bytes(cycle.body), bytearray()
-        # uvicorn reads no more behind 64 KB until they are taken, and so would not see that the other side leaves.
+        # uvicorn stops reading after 64 KB until they are taken, and would not notice that the client hangs up.
         cycle.flow.resume_reading()
         return body
 
     async def begin(self, status: int, headers: RawHeaders) -> None:
-        """Write the head of an answer, which goes on with `send`."""
+        """Write the head of an answer; its body follows by `send` and `end`."""
         await self.cycle.send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def send(self, piece: bytes) -> None:
-        """Write a piece of its body, as soon as the other side has read enough of those before."""
+        """Write a piece of the body; waits if the client is slow to read the earlier ones."""
         cycle = self.cycle
         if not cycle.chunked_encoding or cycle.flow.write_paused:
             await cycle.send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -293,11 +293,11 @@ class Answering:
             cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
 
     async def end(self, piece: bytes = b"") -> None:
-        """Write the last piece."""
+        """Write the last piece of the body."""
         await self.cycle.send({"type": "http.response.body", "body": piece, "more_body": False})
 
     async def send_whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """Write an answer that has a body, whose length `headers` do not say."""
+        """Write a whole answer at once. Its `headers` must not have a content-length, which is added."""
         cycle = self.cycle
         if cycle.disconnected:
             return
@@ -315,9 +315,9 @@ class Answering:
 
 
 class _HeadWithBody:
-    """A transport that writes the head of an answer together with its body, where that follows at once.
+    """A transport that joins the head of an answer with the first bytes of its body, if these follow at once.
 
-    uvicorn writes them apart, and each write is a call of the system, and a packet that wakes the other side.
+    uvicorn writes the two separately. Each write is a system call, and a packet that wakes the client.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -326,7 +326,8 @@ class _HeadWithBody:
         self._head = b""
 
     def write(self, data: bytes) -> None:
-        """Write a body behind its head; keep a head until there is a body, or the loop goes on without one."""
+        """Write the data, behind a head that waits. A head waits until body bytes come, or until the next turn of the
+        event loop."""
         head, self._head = self._head, b""
         if head or not (data.startswith(_STATUS_LINE) and data.endswith(_END_OF_HEAD)):
             self._transport.write(head + data)
@@ -335,7 +336,7 @@ class _HeadWithBody:
         self._loop.call_soon(self._flush)
 
     def close(self) -> None:
-        """Write what is kept, and close."""
+        """Write a head that waits, and close."""
         self._flush()
         self._transport.close()
 
@@ -349,7 +350,7 @@ class _HeadWithBody:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """Give a loop for a server: that of libuv where there is one, which writes once where asyncio writes thrice."""
+    """An event loop for a server: uvloop where it is installed, which needs a third of asyncio's writes."""
     try:
         import uvloop  # noqa: PLC0415 # not on Windows
     except ImportError:
@@ -358,7 +359,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def listen_at(address: Address) -> socket.socket:
-    """Listen at an address. Raises UsageError where it cannot be used."""
+    """A socket that listens at an address. Raises UsageError where the address cannot be used."""
     try:
         family, kind, protocol, _, socket_address = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -378,7 +379,8 @@ def listen_at(address: Address) -> socket.socket:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BodyLimits:
-    """`body_bytes` of one body as it is sent, `all_bytes` of all that are held at once, `seconds` until it is there."""
+    """Limits for the bodies of requests: `body_bytes` of one body as it is sent (compressed), `all_bytes` of all bodies
+    that are in memory at once, and `seconds` until a body has arrived."""
 
     body_bytes: int = 64 << 20
     all_bytes: int = 256 << 20
@@ -386,19 +388,22 @@ class BodyLimits:
 
 
 class Bodies:
-    """The bodies that are held at the moment."""
+    """Reads the bodies of requests, and counts how many bytes are in memory at the moment."""
 
     def __init__(self, limits: BodyLimits) -> None:
         self.limits = limits
         self.held_bytes = 0
 
     def read(self, scope: Scope, receive: Receive) -> "HeldBody":
-        """Give a request's body, counted as held inside the block. Raises HTTPException with 408, 413 or 429."""
+        """`async with bodies.read(…) as body:` reads a body, which counts as held inside the block.
+
+        Raises HTTPException with 408 (too slow), 413 (too large) or 429 (too many at once).
+        """
         return HeldBody(self, scope, receive)
 
     @contextmanager
     def hold(self, body: bytes) -> Generator[None]:
-        """Count a body that came another way as held inside the block. Raises HTTPException with 429."""
+        """Count a body that came by another way (gRPC) as held inside the block. Raises HTTPException with 429."""
         self.held_bytes += len(body)
         try:
             if self.held_bytes > self.limits.all_bytes:
@@ -409,7 +414,7 @@ class Bodies:
 
 
 class HeldBody:
-    """A body that counts as held by `bodies` inside the block; see `Bodies.read`. A generator costs twice as much."""
+    """The context manager of `Bodies.read`; a class, because a generator takes twice the time."""
 
     def __init__(self, bodies: Bodies, scope: Scope, receive: Receive) -> None:
         self._bodies = bodies
@@ -436,11 +441,11 @@ class HeldBody:
             raise
 
     async def __aexit__(self, *_: object) -> None:
-        """Hold it no more."""
+        """Count the body as held no longer."""
         self._release()
 
     def _check_length(self) -> None:
-        """Refuse at once what is going to be too large."""
+        """Refuse a body at once if its content-length is too large, before it is read."""
         limit = self._bodies.limits.body_bytes
         length = next((value for name, value in self._scope["headers"] if name == b"content-length"), None)
         if length is not None and int(length) > limit:
@@ -481,18 +486,18 @@ def _overloaded() -> HTTPException:
 
 
 WhenRefused: TypeAlias = Callable[[str, int, str], None]
-"""Told the path of a refused request, its status, and why it was refused."""
+"""Called with the path of a refused request, the status, and the reason."""
 
 _SHOWN: Final = 100
 """Characters of a Host header that an answer repeats."""
 
 
 class WebPageCheck:
-    """Refuses with 403 what a web page asks, for servers that no page is meant to ask and that want no token.
+    """Refuses requests of web pages with 403, for servers without a token that are meant for programs only.
 
-    Browsers say with `Origin` or `Sec-Fetch-Site` that a page asks. Of a page that rebinds its own name to this machine
-    they may say neither, but then the Host is that name: at a loopback address it has to be a name of this machine. Its
-    port may be another one, that of a tunnel.
+    Browsers send `Origin` or `Sec-Fetch-Site` with the requests of a page. A page that has pointed its own domain name
+    at this machine (DNS rebinding) may send neither; but then that name is in the Host header. So at a loopback address
+    the Host must be a name of this machine. Its port may differ, for tunnels.
     """
 
     def __init__(self, app: ASGIApp, address: Address, when_refused: WhenRefused) -> None:
@@ -501,7 +506,8 @@ class WebPageCheck:
         self._when_refused = when_refused
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Answer a request. What is not refused has no coroutine around it: each piece of an answer would pass it."""
+        """Refuse a request, or return the application's own coroutine: another one around it would cost time for each
+        piece of an answer."""
         why = self._refusal(scope["headers"]) if scope["type"] == "http" else None
         if why is None:
             return self._app(scope, receive, send)

@@ -1,9 +1,11 @@
-"""Addresses: which rollout a request belongs to, and whether the policy learns from its answer.
+"""Addresses: which rollout a request belongs to, and whether the policy is trained on its answer.
 
-Invariant: who says it more clearly goes first: the path, the app's baggage, a header of ours, an API key that was made
-for a rollout, the session that an agent names of itself, a trace. What says nothing belongs to the conversation that it
-continues (`Conversations`). Whether a call is untrained, and what it is for, is said likewise: by the path,
-a header of ours, the app's baggage.
+Invariant: the clearest statement in a request wins, in this order:
+
+    the path > the app's baggage > our header > an API key `art-ID` > the session that an agent names > its trace
+
+A request without any of these belongs to the conversation that it continues (`Conversations`). Whether a call is
+untrained, and what it is for, is taken from the path, else our header, else the app's baggage. The paths:
 
     /rollout/ID/v1/chat/completions                     the rollout ID
     /rollout/ID;group_id=…;split=…/v1/chat/completions  what is said of it, too
@@ -43,19 +45,19 @@ AddressSource: TypeAlias = Literal["path", "baggage", "header", "key", "session"
 PREFIX: Final = "/rollout/"
 END: Final = "/end"
 REWARD: Final = "/reward"
-"""How paths of a rollout end that are the gateway's own."""
+"""The ends of a rollout's paths that the gateway answers itself."""
 
 _OUR_HEADER: Final = "x-art-rollout-id"
 UNTRAINED_PREFIX: Final = "/untrained/"
 _UNTRAINED_HEADER: Final = "x-art-untrained"
 KEY: Final = "art-"
-"""How an API key begins that names a rollout. It is no key of the model server, which never gets it."""
+"""The beginning of an API key that names a rollout: `art-ID`. The model server never gets such a key."""
 
 _KEY_HEADERS: Final = ("x-api-key", "x-goog-api-key", "authorization")
 _KEY_BYTES: Final = frozenset(name.encode() for name in _KEY_HEADERS)
 _OWN_BYTES: Final = frozenset((_OUR_HEADER.encode(), _UNTRAINED_HEADER.encode()))
 MAY_NAME: Final = _KEY_BYTES | _OWN_BYTES
-"""The headers that may be for the gateway alone."""
+"""The headers that may be meant for the gateway alone."""
 
 _BEARER: Final = "bearer"
 
@@ -75,18 +77,21 @@ _SAMPLED: Final = 1
 _RECORDED: Final = f"{TRACE_STATE}={RECORDED}"
 _MAX_ID: Final = 256
 _APPENDED: Final = re.compile("/|(?=(?:chat/completions|completions|responses|messages|embeddings|models)(?:[/?]|$))")
-"""Where a request's path begins behind the query of a base URL; the `openai` client of Python puts no `/` between."""
+"""Where the path of a request begins behind the query of a base URL. Clients append their path to the whole base URL,
+the `openai` client of Python without a `/` between: `…/v1?split=valchat/completions`."""
 _MOVED: Final = re.compile(f"(?:{'|'.join(_SETTINGS)})=[^/?&]*")
-"""What google-genai moves from the end of a base URL to that of the whole address, because urllib takes it apart so."""
+"""Settings that google-genai moves from the end of a base URL to the end of the whole URL: urllib takes the part behind
+`;` for the parameters of the URL."""
 _SLASHES: Final = re.compile("/+")
 _USER: Final = re.compile(r"session_([0-9a-fA-F-]{8,64})")
 
 
 class RequestTarget(NamedTuple):
-    """What a request line asks for: the path and query for the model server, and what it says of rollout and call.
+    """The target of a request line, taken apart.
 
-    `plain` is the path as servers understand it that forgive a slash too many. `settings` are attributes of the
-    rollout's own span. `untrained` says what the call is for, if it is not trained.
+    - `path`, `query`: for the model server. `plain`: the path without doubled slashes and without one at its end.
+    - `rollout_id`: None where the path names no rollout. `settings`: attributes for the rollout's own span.
+    - `untrained`: what the call is for, if it is not trained, such as "judge".
     """
 
     path: str
@@ -98,7 +103,7 @@ class RequestTarget(NamedTuple):
 
 
 class Parent(NamedTuple):
-    """The span of an agent that is traced itself."""
+    """The span of a traced agent in which it sends a request, from the header `traceparent`."""
 
     trace_id: str
     span_id: str
@@ -106,10 +111,12 @@ class Parent(NamedTuple):
 
 
 class RequestAddress(NamedTuple):
-    """Where a request belongs. `parent` is the span around it, where the agent is traced itself.
+    """Where a request belongs.
 
-    `rollout_id` is None where only a trace is known, or nothing. `untrained` is as a target's. `attempt` is which run
-    of the id it belongs to, as the gateway counts them.
+    - `source`: what in the request says so. `rollout_id`: None where only a trace is known, or nothing.
+    - `parent`: the agent's span around the request, where the agent is traced.
+    - `settings`, `untrained`: as in `RequestTarget`.
+    - `attempt`: which run of the rollout id, as the gateway counts them.
     """
 
     source: AddressSource
@@ -121,23 +128,23 @@ class RequestAddress(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Whether the rollout's own span is the gateway's to write."""
+        """Whether the gateway writes the rollout's own span; else the traced app does."""
         return self.source not in ("baggage", "trace")
 
     def of_attempt(self, attempt: int) -> Self:
-        """The same with this attempt, which mostly is the first."""
+        """The same address with this attempt; itself if it has this attempt already, as most have."""
         return self if attempt == self.attempt else self._replace(attempt=attempt)
 
 
 def is_of_rollout(path: str) -> bool:
-    """Whether a path says something of a rollout, and is for no model server."""
+    """Whether a path ends or rewards a rollout, so that the gateway answers it itself."""
     return path.startswith(PREFIX) and path.endswith((END, REWARD))
 
 
 @lru_cache(maxsize=1024)
 def read_target(path: str, query: str) -> RequestTarget:
-    """Read a request's target, whose path is still encoded. Raises UsageError for one that is none."""
-    if not path.startswith("/"):  # it would be a part of the server's address
+    """Take apart the target of a request; `path` is still percent-encoded. Raises UsageError for an invalid one."""
+    if not path.startswith("/"):  # appended to the server's URL, it would change the host: "http://vllm" + "@evil"
         raise UsageError("a request's path must begin with /")
     if not path.startswith(PREFIX):
         untrained, path = _split_label(path)
@@ -153,7 +160,7 @@ def read_target(path: str, query: str) -> RequestTarget:
 
 
 def _split_moved(text: str) -> Sequence[str]:
-    """A path or a query, and behind it the settings at its end: `alt=sse;split=val` gives `alt=sse` and `split=val`."""
+    """Split the settings off the end of a path or a query: `alt=sse;split=val` gives `["alt=sse", "split=val"]`."""
     pieces = text.split(";")
     kept = len(pieces)
     while kept > 1 and _MOVED.fullmatch(pieces[kept - 1]):
@@ -166,7 +173,7 @@ def _plain(path: str) -> str:
 
 
 def _split_label(path: str) -> tuple[str | None, str]:
-    """Take what the call is for out of a path: `/untrained/judge/v1/models` gives `judge` and `/v1/models`."""
+    """Take the label of an untrained call out of a path: `/untrained/judge/v1/models` gives `judge`, `/v1/models`."""
     if not path.startswith(UNTRAINED_PREFIX):
         return None, path
     label, _, rest = path[len(UNTRAINED_PREFIX) :].partition("/")
@@ -176,10 +183,12 @@ def _split_label(path: str) -> tuple[str | None, str]:
 
 
 def _split_query(rest: str, query: str) -> tuple[list[str], str, str]:
-    """Take what a query says of the rollout out of it, and the path that a client put behind the query of a base URL.
+    """Take the rollout's settings out of a query, and the path that a client appended to the query of a base URL.
 
-    Gives the settings, the path and the query for the model server. Without any setting the query is the server's.
-    Raises UsageError where the path is that of an end.
+        rest "v1", query "split=val&x=1/chat/completions"   ─►   ["split=val"], "v1/chat/completions", "x=1"
+
+    Returns the settings, and path and query for the model server. A query without settings is left as it is. Raises
+    UsageError for `/end` behind a query.
     """
     appended = _APPENDED.search(query)
     pairs = query[: None if appended is None else appended.start()].split("&")
@@ -189,7 +198,7 @@ def _split_query(rest: str, query: str) -> tuple[list[str], str, str]:
     others = [pair for pair in pairs if pair not in said]
     if appended is not None:
         path, _, own = query[appended.end() :].partition("?")
-        if path == "end":  # it is no request for a model server
+        if path == "end":  # else the model server would get it, and the rollout would not end
             raise UsageError("end a rollout with POST /rollout/ID/end, without a query before /end")
         rest = "/".join(part for part in (rest.rstrip("/"), path) if part)
         others += [own] if own else []
@@ -197,7 +206,10 @@ def _split_query(rest: str, query: str) -> tuple[list[str], str, str]:
 
 
 def read_settings(settings: Sequence[str]) -> Mapping[str, str | int]:
-    """Read the settings of a rollout, each `name=value`, as attributes. Raises UsageError that names what is none."""
+    """Read settings such as `["split=val", "attempt=2"]` as attributes of the rollout's own span.
+
+    Raises UsageError for an unknown name or an invalid value.
+    """
     if not settings:
         return {}
     fields: dict[str, str | int] = {}
@@ -218,7 +230,7 @@ def read_settings(settings: Sequence[str]) -> Mapping[str, str | int]:
 
 
 def read_address(target: RequestTarget, headers: Headers, request: Mapping[str, Value] | None) -> RequestAddress:
-    """Read where a request belongs, and what it is for. `request` is its body, None where it is not recorded."""
+    """Find out where a request belongs, and what it is for. `request` is its body; None for one that is no call."""
     baggage = baggage_of(headers.get("baggage", ""))
     # OTel's propagator for Python writes a space as "+".
     untrained = target.untrained or headers.get(_UNTRAINED_HEADER) or baggage.get(names.UNTRAINED, "").replace("+", " ")
@@ -233,7 +245,9 @@ def _rollout_of(
     if target.rollout_id is not None:
         return RequestAddress("path", target.rollout_id, parent, target.settings)
     in_baggage = baggage.get(names.ROLLOUT_ID)
-    if in_baggage and (parent is not None or RUN_ENTRY in baggage):  # else a program wrote the header that records none
+    # Baggage of a traced app has a trace beside it. Without one a script wrote the header by hand and records nothing,
+    # so the gateway must write the rollout's own span.
+    if in_baggage and (parent is not None or RUN_ENTRY in baggage):
         return RequestAddress("baggage", in_baggage, parent)
     if named := headers.get(_OUR_HEADER) or in_baggage:
         return RequestAddress("header", _checked_id(named), parent)
@@ -245,19 +259,19 @@ def _rollout_of(
 
 
 def is_for_gateway(header: bytes, value: bytes) -> bool:
-    """Whether one of the headers `MAY_NAME` names a rollout or marks a call: it is not for the model server."""
+    """Whether a header of `MAY_NAME` is for the gateway alone: our own header, or a key that names a rollout."""
     return header in _OWN_BYTES or _read_key(value.decode("latin-1")) is not None
 
 
 def _read_key(header: str) -> str | None:
-    """The rollout that the API key in a header's value names; None for a key of a model server."""
+    """The rollout id in an API key such as `Bearer art-ID`; None for any other key."""
     scheme, _, rest = header.partition(" ")
     key = rest.strip() if scheme.lower() == _BEARER else header
     return key[len(KEY) :] or None if key.startswith(KEY) else None
 
 
 def baggage_of(header: str) -> dict[str, str]:
-    """The entries of a baggage header, without their properties."""
+    """The entries of a baggage header: `a=1;p=2,b=3` gives `{"a": "1", "b": "3"}`."""
     if not header:
         return {}
     pairs = (entry.partition(";")[0].partition("=") for entry in header.split(","))
@@ -265,7 +279,8 @@ def baggage_of(header: str) -> dict[str, str]:
 
 
 def _parent(headers: Headers) -> Parent | None:
-    """The span that a traceparent names, if somebody records it: it is sampled, or art-otel is in its app."""
+    """The span that `traceparent` names, if it is recorded: it is sampled, or the trace state says that art-otel
+    records it in its app. Else a rollout around it would never come."""
     if "traceparent" not in headers:
         return None
     match = _TRACEPARENT.fullmatch(headers["traceparent"].strip())
@@ -278,7 +293,7 @@ def _parent(headers: Headers) -> Parent | None:
 
 
 def _session(headers: Headers, request: Mapping[str, Value] | None) -> str | None:
-    """The session that an agent names: in a header, or as Claude Code in `metadata.user_id`."""
+    """The session id that an agent sends: in a header, or, as Claude Code does, in `metadata.user_id` of the body."""
     named = next((headers[name] for name in _SESSIONS if headers.get(name)), None)
     if named is not None or request is None:
         return named
@@ -298,13 +313,17 @@ _MAX_PATHS: Final = 100_000
 
 
 class Conversations:
-    """The paths that were answered: a digest of each, and its rollout."""
+    """The conversations that were answered, for requests that name no rollout.
+
+        call 1: [user A]                       ─► answer B      remembers digest(A, B) ─► rollout r
+        call 2: [user A, assistant B, user C]                   begins with A, B: rollout r, too
+    """
 
     def __init__(self) -> None:
         self._rollouts: OrderedDict[bytes, str] = OrderedDict()
 
     def rollout_of(self, request: dict[str, Value]) -> str | None:
-        """The rollout of the longest path that a request continues; None where it continues none."""
+        """The rollout of the longest answered conversation that a request continues; None where it continues none."""
         facts = read_request(AttributeReader({}), "", request) or NO_FACTS
         if facts.previous_response_id is not None:
             return self._rollouts.get(facts.previous_response_id.encode())
@@ -317,7 +336,7 @@ class Conversations:
         return self._rollouts[paths[-1]] if paths else None
 
     def answered(self, rollout_id: str, request: dict[str, Value], answer: dict[str, Value]) -> None:
-        """Remember the paths of a call."""
+        """Remember the conversations that a call ends in, one for each choice, and the id of its response."""
         prompt = (read_request(AttributeReader({}), "", request) or NO_FACTS).input_messages or ()
         facts = read_response(AttributeReader({}), "", answer) or NO_FACTS
         for choice in facts.choices or ():
@@ -334,7 +353,7 @@ class Conversations:
 
 
 def _paths(messages: Iterable[Message]) -> Iterator[bytes]:
-    """The digest of each prefix that ends with a message."""
+    """The digests of the first message, of the first two messages, and so on."""
     path = b""
     for message in messages:
         path = blake2b(path + repr(message.identity).encode(errors="surrogatepass"), digest_size=16).digest()

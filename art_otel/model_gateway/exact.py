@@ -1,12 +1,12 @@
-"""Exact tokens: a call is sampled from token ids, so that every id is known, whatever the dialect of the agent.
+"""Exact tokens: samples a call from token ids, so that every id is known, whatever the dialect of the agent.
 
-    render     the server makes ids of the request, as it would sample from them itself
-    splice     those of earlier turns that have the same text are those that were sampled
-    generate   the server samples from ids, and gives ids
-    derender   the server's own parsers make text, reasoning and tool calls of them
+    render     the server turns the request into ids, by its chat template
+    splice     the ids of earlier answers are replaced by those that were sampled, if the text is the same
+    generate   the server samples from these ids, and returns ids
+    derender   the server's own parsers turn the ids into text, reasoning and tool calls
 
-Invariant: one tokenization authority, the server. What it refuses, cannot do, or answers in a form that is not
-known, before it samples, is asked of it as the agent asked, and the span says why.
+Invariant: only the server tokenizes. If it refuses one of these steps before it samples, or answers in an unknown form,
+the agent's own request is sent instead, and the span says why.
 """
 
 import time
@@ -34,46 +34,50 @@ from art_otel.spans import Value
 Answers: TypeAlias = Answer | ExactAnswer | OwnAnswer
 
 _MAX_IDS: Final = 16_000_000
-"""Of four bytes each, and about as many again in the forms that templates make of them."""
+"""How many ids of earlier turns are remembered, of 4 bytes each; their template forms take about as much again."""
 
 _MAX_DECODED: Final = 32 << 20
-"""Bytes of ids, and characters of the texts that are known of them."""
+"""How much is remembered of decoded texts: bytes of the ids plus characters of the texts."""
 
 _LOGPROBS: Final = "message.output_text.logprobs"
 _NOT_SAMPLED_ONCE: Final = frozenset(["web_search_preview", "code_interpreter", "container", "mcp"])
-"""Tools that vLLM may run itself, between two times that it samples."""
+"""Tools that vLLM may run itself. It then samples several times for one call, which `generate` cannot do."""
 
 _NOT_SAMPLED: Final = (
     *("echo", "use_beam_search", "background", "previous_response_id"),
     *("return_tokens_as_token_ids", "logprob_token_ids", "enable_response_messages"),  # what generate does not say
 )
-"""Fields that ask for what sampling from ids does not give."""
+"""Fields of a request whose effect sampling from ids does not have."""
 
 _LEFT_OUT: Final[AnswerFields] = {"max_tokens": 16}
-"""What render leaves out where it has the value of vLLM's `SamplingParams`, though generate takes that for no limit."""
+"""Render leaves out the values that are vLLM's defaults (`SamplingParams`). But generate takes a missing `max_tokens`
+for no limit, so it is put back."""
 
 _TURN: Final = 250
-"""How many ids take as much memory as a turn without any."""
+"""The memory of a turn without its ids, counted in ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotExact:
-    """A call that went to its server as it was, though that samples from ids."""
+    """Why a call was not sampled from ids, although its server can do that."""
 
     reason: str
 
     @property
     def outcome(self) -> str:
-        """The word for it."""
+        """The value of `art.prompt` on the span of the call."""
         return "passed_through"
 
     def attributes(self) -> dict[str, Value]:
-        """What the span of the call says of it."""
+        """The attributes for the span of the call."""
         return {names.PROMPT: self.outcome, names.PROMPT_REASON: self.reason}
 
 
 class ExactTokens:
-    """Samples from ids, on servers that can. `abilities` are those of each server, by its URL."""
+    """Samples calls from ids, on servers that can do it. `abilities` has those of each server, by its URL.
+
+    `keep_reasoning`: prompts keep the reasoning of earlier turns, also where the chat template removes it.
+    """
 
     def __init__(
         self, servers: Sends, abilities: Mapping[str, ServerAbilities], *, keep_reasoning: bool = False
@@ -87,7 +91,7 @@ class ExactTokens:
     async def ask(
         self, exchange: Exchange, upstream: Upstream, headers: RawHeaders, address: RequestAddress
     ) -> ExactAnswer | None:
-        """Sample the request of an exchange; None where it has to go to the server as it is."""
+        """Sample the request of an exchange from ids; None if the agent's own request must be sent instead."""
         request = exchange.request
         if not request:
             return None
@@ -108,7 +112,7 @@ class ExactTokens:
         return answer
 
     async def _answer(self, server: IdServer, dialect: WireDialect, request: AnswerFields, rollout: str) -> ExactAnswer:
-        """Render, splice and generate. Raises Refusal."""
+        """Render, splice and generate. Raises Refusal where the server refuses a step."""
         rendered = await server.render(dialect, request)
         rollout = f"{rollout}\0{rendered.get('model')}"
         spliced = await self._splice(server, rendered, rollout)
@@ -143,7 +147,7 @@ class ExactTokens:
                 since_0_33="parse_context" in rendered,  # a field that came with it
             )
             return ExactAnswer(server, asking, answered, SampledCall(spliced, placeholders), remember)
-        except BaseException:  # nobody will read it
+        except BaseException:  # the answer will not be read, so the server must stop sampling
             answered.close()
             raise
 
@@ -153,7 +157,8 @@ class ExactTokens:
         async def text(ids: Sequence[int]) -> str:
             return await self._texts.of(model, ids, lambda ids: server.decode(model, ids))
 
-        turns = () if rendered.get("features") else self._turns.of(rollout)  # images stand at their places
+        # The features of images name their places in the prompt; a splice would move them.
+        turns = () if rendered.get("features") else self._turns.of(rollout)
         return await splice(as_ids(rendered["token_ids"]), turns, text, keep_reasoning=self._keep_reasoning)
 
 
@@ -164,10 +169,10 @@ class _OfRollout:
 
 
 class SampledTurns:
-    """The turns of rollouts, by whatever names a rollout, for the prompts that will continue them.
+    """The sampled turns of rollouts, by a key for each rollout, for the prompts that will continue them.
 
-    When there are too many ids, the rollout that was asked longest ago is forgotten whole; its next prompt is as the
-    template has it, and lineage says the drift.
+    With too many ids in all, the rollout whose last turn is oldest is forgotten as a whole. Its next prompt has the ids
+    of the template, and the trajectory then reports the drift.
     """
 
     def __init__(self, max_ids: int = _MAX_IDS) -> None:
@@ -176,12 +181,12 @@ class SampledTurns:
         self._rollouts: OrderedDict[str, _OfRollout] = OrderedDict()
 
     def of(self, rollout: str) -> Sequence[GatewayTurn]:
-        """The turns of a rollout that continue no other."""
+        """The turns of a rollout that continue no other turn; the others are their `children`."""
         known = self._rollouts.get(rollout)
         return () if known is None else known.first
 
     def add(self, rollout: str, turn: GatewayTurn) -> None:
-        """Remember a turn."""
+        """Remember a turn, below the turn that it continues."""
         known = self._rollouts.setdefault(rollout, _OfRollout())
         self._rollouts.move_to_end(rollout)
         (known.first if turn.parent is None else turn.parent.children).append(turn)
@@ -194,9 +199,9 @@ class SampledTurns:
 
 
 class DecodedTexts:
-    """The texts of ids, each asked of a server once: a turn that differs does so in every later prompt.
+    """The texts of ids, each decoded by a server once. Each later prompt of a rollout asks for the same ones again.
 
-    When there are too many, those that nobody asked for the longest time are forgotten.
+    With too many of them, those that were not asked for the longest time are forgotten.
     """
 
     def __init__(self, max_size: int = _MAX_DECODED) -> None:
@@ -205,12 +210,12 @@ class DecodedTexts:
         self._texts: OrderedDict[tuple[str, bytes], str] = OrderedDict()
 
     async def of(self, model: str, ids: Sequence[int], decode: DecodeIds) -> str:
-        """The text of ids of a model, which `decode` gives where it is not known."""
+        """The text of ids of a model, by `decode` where it is not remembered."""
         key = (model, as_ids(ids).tobytes())
         text = self._texts.get(key)
         if text is None:
             text = await decode(ids)
-            if key not in self._texts:  # it was not asked for by two
+            if key not in self._texts:  # else two asked at once, and the other one has counted it
                 self._size += _size(key, text)
             self._texts[key] = text
         self._texts.move_to_end(key)
@@ -224,13 +229,16 @@ def _size(key: tuple[str, bytes], text: str) -> int:
 
 
 async def _check_store(abilities: ServerAbilities, model: Value, headers: RawHeaders) -> None:
-    """Raises Refusal where a server keeps responses, or does not say so: nobody could ask it for one of ours."""
+    """Raises Refusal where a server stores responses, or may do so.
+
+    A client may fetch a stored response by its id later, and the server would not know one that the gateway has made.
+    """
     if await abilities.stores_responses(model, headers):
         raise Refusal("store")
 
 
 def _check(path: str, dialect: WireDialect, body: AnswerFields) -> None:
-    """Raises Refusal where a request cannot be sampled from ids, as far as it says so itself."""
+    """Raises Refusal for a request whose own fields show that it cannot be sampled from ids."""
     if not path.endswith(API_DIALECTS[dialect].path):
         raise Refusal(f"path {path}")
     reasons = _of_responses(body) if dialect == "responses" else _of_completions(body)
@@ -242,7 +250,7 @@ def _of_completions(body: AnswerFields) -> Iterator[str]:
     if body.get("prompt_logprobs") is not None:  # 0 asks for them too
         yield "prompt_logprobs"
     if body.get("stream_options") and not body.get("stream"):
-        yield "stream_options without stream"  # the server says that this is wrong
+        yield "stream_options without stream"  # invalid: the agent shall get the server's own error for it
     if isinstance(body.get("prompt"), list) and any(not isinstance(one, int) for one in body["prompt"]):
         yield "several prompts in a request"
 

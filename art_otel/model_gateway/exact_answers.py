@@ -1,11 +1,14 @@
-"""The answer of a server that samples from ids, in the dialect of the agent.
+"""Exact answers: the answer of a server that samples from ids, in the dialect of the agent.
 
-Invariant: it is read like an answer of the server, and what was sampled is known before its last piece is. Pieces pass
-as they are sampled; while one is being parsed, and some time behind it, those that come are gathered to the next,
-because the server's parsers begin anew with the whole answer for each. Tool calls come when an answer has ended: some
-parsers for streams lose calls in pieces of several tokens, those for whole answers do not. Where a text may stop the
-sampling, all is held until it has, because the parsers know ids only. What is held when the sampling breaks off comes
-before the error.
+Invariant: `ExactAnswer` is read like an answer of the server, and the sampled ids are known before its last piece is.
+
+- **Pieces are gathered.** The server's parsers begin anew with the whole answer for each piece. So pieces that come
+  while one is being parsed, and for some time after that, are parsed together as the next piece.
+- **Tool calls come at the end.** Some of the server's parsers for streams lose a call in a piece of several tokens;
+  those for whole answers do not, so the whole answer is parsed once it has ended.
+- **With stop texts everything is held** until the sampling ends: the parsers know ids only, and the last token may
+  reach beyond the stop text.
+- **If the sampling breaks off**, the held pieces come first, and then the error.
 """
 
 import asyncio
@@ -28,12 +31,12 @@ from art_otel.spans import Value
 
 _OK: Final = 200
 _ERROR: Final[AnswerFields] = {"message": "", "type": "InternalServerError", "param": None, "code": 500}
-"""An error as vLLM has it."""
+"""The fields of an error as vLLM writes it."""
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _GENERATED: Final = msgspec.json.Decoder(Generated)
 _RESTS: Final = 3.0
-"""Of what a parsing took: a stream keeps the server's parsers busy for a quarter of the time."""
+"""The pause after each parsing, as a multiple of its duration: so a stream takes a quarter of the parsers' time."""
 
 _STREAM_TYPE: Final = (b"content-type", b"text/event-stream; charset=utf-8")
 _JSON_TYPE: Final = (b"content-type", b"application/json")
@@ -41,7 +44,7 @@ _OF_BODY: Final = frozenset({b"content-length", b"content-type", b"transfer-enco
 
 
 class _Came(NamedTuple):
-    """What came of the choices, of each index one, whether that is the end, or why there is none."""
+    """What was gathered: one piece for each choice; `is_over` if the answer has ended, `failure` if it broke off."""
 
     choices: Sequence[SampledChoice]
     is_over: bool
@@ -49,7 +52,10 @@ class _Came(NamedTuple):
 
 
 class ExactAnswer:
-    """The answer to a request in its dialect, like one of the server. It is read once, and then it is closed."""
+    """The answer to a request in the agent's dialect, with the interface of `Answer`. Read it once, and then close it.
+
+    `over` is called with the sampled call when the answer is whole.
+    """
 
     status: Final = _OK
 
@@ -68,9 +74,9 @@ class ExactAnswer:
         self._answered = answered
         self._shape = API_DIALECTS[self._asking.dialect].shape(asking)
         self._parsing = _parsing_request(self._asking)
-        self._prompt = msgspec.Raw(_ENCODE([*asking.prompt_ids]))  # every parsing names it
+        self._prompt = msgspec.Raw(_ENCODE([*asking.prompt_ids]))  # encoded once: every parsing sends it
         self._parsed_seconds = 0.0
-        """How long the server's parsers took for the last piece."""
+        """How long the server took to parse the last piece."""
         self._states: dict[int, Value] = {}
         self._has_tools = bool(self._parsing.get("tools")) and self._parsing.get("tool_choice") != "none"
         self._shown_ids: defaultdict[int, list[int]] = defaultdict(list)
@@ -81,7 +87,7 @@ class ExactAnswer:
         self.headers = {**answered.headers, b"content-type": self.raw_headers[-1][1]}
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body, as it is sampled and parsed. Raises UpstreamError where the server breaks off, or answers oddly."""
+        """Iterate over the body, as it is sampled and parsed. Raises UpstreamError if the server breaks off."""
         try:
             if not self.is_stream:
                 yield await self._whole()
@@ -91,7 +97,7 @@ class ExactAnswer:
                 began = time.monotonic()
                 try:
                     events = b"".join([await self._piece(choice) for choice in came.choices])
-                except UpstreamError as error:  # the parsers are gone, too
+                except UpstreamError as error:  # mostly the server is gone as a whole: the sampling's error says why
                     raise came.failure or error from None
                 self._parsed_seconds = time.monotonic() - began
                 if came.is_over:
@@ -109,13 +115,13 @@ class ExactAnswer:
             raise BrokenOffError(f"its answer has an unexpected form: {type(error).__name__}: {error}") from error
 
     def failed(self, error: UpstreamError) -> bytes:
-        """What the agent has to get where a stream broke off: the error, as its dialect has it."""
+        """The event that tells the agent that the stream broke off, in its dialect."""
         said: Mapping[str, Value] = error.said if isinstance(error, FailedError) else {}
         message = str(error) if said else f"the model server broke off the connection: {error}"
         return self._shape.failed({**_ERROR, **said, "message": message})
 
     def close(self) -> None:
-        """Leave the server, whether it has ended or not."""
+        """Close the answer of the server; if it has not ended, the server stops sampling."""
         self._answered.close()
 
     async def _whole(self) -> bytes:
@@ -132,7 +138,7 @@ class ExactAnswer:
         return _ENCODE(self._shape.whole(completion))
 
     async def _completion(self, choices: Sequence[SampledChoice]) -> AnswerFields:
-        """The chat completion that the server's parsers make; of Completions the choices as they are."""
+        """The chat completion that the server's parsers make of the choices; for Completions nothing is parsed."""
         if self._asking.dialect == "completions":
             return {"choices": [self._plain(choice) for choice in choices], "usage": self.sampled.usage}
         shown = [await self._shown(choice) for choice in choices]
@@ -163,7 +169,7 @@ class ExactAnswer:
         }
 
     def _plain(self, choice: SampledChoice) -> AnswerFields:
-        """A choice without what was not asked for."""
+        """The fields of a choice besides its message, with only those extras that the agent asked for."""
         made: AnswerFields = {
             "index": choice.index,
             "logprobs": self._logprobs(choice),
@@ -187,9 +193,10 @@ class ExactAnswer:
         return {"content": [{**entry, "top_logprobs": entry["top_logprobs"][:count]} for entry in entries]}
 
     async def _gathered(self) -> AsyncIterator[_Came]:
-        """What came since the last was taken.
+        """Iterate over what was sampled, each time with all that has come since the last time.
 
-        What ends the last choice waits for the end: an agent may leave when it has that.
+        The piece that ends the last choice waits for the end of the stream: an agent may hang up as soon as it has a
+        finish reason, and the usage would be lost.
         """
         chunks: asyncio.Queue[Generated | UpstreamError | None] = asyncio.Queue()
         reading = asyncio.create_task(self._read_chunks(chunks))
@@ -216,7 +223,7 @@ class ExactAnswer:
                 if is_done or (gathered and not holds and self.sampled.finished < self._asking.n):
                     yield _Came([joined(pieces) for pieces in gathered.values() if pieces], is_over, failure)
                     rest = _RESTS * self._parsed_seconds
-                    await asyncio.wait((reading,), timeout=rest)  # the end of the answer waits for nothing
+                    await asyncio.wait((reading,), timeout=rest)  # ends early when the answer has ended
                     gathered = {}
         finally:
             reading.cancel()
@@ -228,12 +235,12 @@ class ExactAnswer:
             async for chunk in self._chunks():
                 chunks.put_nowait(chunk)
             chunks.put_nowait(None)
-        except Exception as error:  # noqa: BLE001 # whatever it is, the agent that waits has to hear it
+        except Exception as error:  # noqa: BLE001 # whatever it is, the waiting agent must not wait for ever
             is_known = isinstance(error, UpstreamError)
             chunks.put_nowait(error if is_known else BrokenOffError(f"generate: {type(error).__name__}: {error}"))
 
     async def _chunks(self) -> AsyncIterator[Generated]:
-        """What the server sampled, as it comes. Raises BrokenOffError where it does not end."""
+        """Iterate over the chunks of the server. Raises UpstreamError if the stream does not end as it should."""
         async for data in data_in(self._answered.pieces()):
             if data.startswith(b"[DONE]"):
                 return
@@ -276,7 +283,7 @@ class ExactAnswer:
         )
 
     async def _whole_calls(self, ended: AnswerFields) -> Sequence[AnswerFields]:
-        """The tool calls that the parsers for whole answers find in a choice."""
+        """The tool calls that the server's parser for whole answers finds in a choice."""
         ids = self._shown_ids[ended["index"]]
         if not ids:
             return ()
@@ -291,9 +298,10 @@ class ExactAnswer:
         return {"model": self._asking.model, "prompt_tokens": len(prompt), "chat_request": self._parsing}
 
     async def _shown(self, choice: SampledChoice) -> AnswerFields:
-        """What the parsers get of a choice: not what stopped it, a text or a token, unless that was asked for."""
+        """The part of a choice that the parsers get: without the text or token that stopped it, unless the agent asked
+        to see that."""
         ids = choice.ids
-        if choice.stop_text is not None:  # the last token may have more than the text that stopped it
+        if choice.stop_text is not None:  # the last token may reach beyond the stop text, so the shown text is encoded
             ids = await self._server.encode(self._asking.model, choice.text) if choice.text else []
         elif choice.finish_reason == "stop" and not self._asking.sampling.get("include_stop_str_in_output"):
             ids = ids[:-1]
@@ -302,7 +310,7 @@ class ExactAnswer:
 
 
 def _parsing_request(asking: Asking) -> AnswerFields:
-    """The chat request that tells the server's parsers what they need: its tools and settings, and no messages."""
+    """The chat request for the server's parsers: tools and settings, which they need, with an empty message."""
     request = asking.request
     if asking.dialect == "chat":
         left = {"messages", "stream", "stream_options", "n", "prompt_logprobs", "stop"}
@@ -316,5 +324,5 @@ def _parsing_request(asking: Asking) -> AnswerFields:
 
 
 def _unfinished(pieces: Sequence[SampledChoice]) -> list[SampledChoice]:
-    """The pieces of a choice that end it not."""
+    """The pieces of a choice without the one that ends it: after a failure a choice must not look finished."""
     return [piece for piece in pieces if piece.finish_reason is None]

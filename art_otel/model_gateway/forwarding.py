@@ -1,8 +1,9 @@
-"""Forwarding: the spans that the gateway makes go to an OpenTelemetry collector as well, with their whole content.
+"""Forwarding: sends the gateway's spans, with their whole content, to an OpenTelemetry collector as well.
 
-Invariant: no call waits for the collector, and what waits for it is bounded. The spool has every span; what the
-collector does not get, because it is away for too long or refuses it, is counted, and the log says it once an outage.
-A receiver of ours at the other end is told of each call before the agent has its answer (`RunningCallsReport`).
+Invariant: no call waits for the collector's answer to its span, and the queue of spans is bounded. The spool has every
+span. Spans that the collector does not get, because it is away for too long or refuses them, are counted, and the log
+says so once for each outage. If the collector is a receiver of ours, it hears of each call before the agent has its
+answer (`RunningCallsReport`).
 
 Source of the protocol: https://opentelemetry.io/docs/specs/otlp/#otlphttp
 """
@@ -31,10 +32,10 @@ logger = logging.getLogger(__name__)
 Scrub: TypeAlias = Callable[[Iterable[Span | LogRecord]], Iterable[Span | LogRecord]]
 
 Post: TypeAlias = Callable[[bytes, str], Awaitable[int]]
-"""Sends a body to a path, and gives the status. Raises UpstreamError, TimeoutError."""
+"""Sends a body to a path, and returns the status. Raises UpstreamError and TimeoutError."""
 
 _AGAIN: Final = frozenset([429, 502, 503, 504])
-"""Statuses after which OTLP wants the same export once more."""
+"""Statuses after which OTLP says to send the same export again."""
 
 _PATH: Final = "/v1/traces"
 _HEADERS: Final = "OTEL_EXPORTER_OTLP_HEADERS"
@@ -43,18 +44,18 @@ _FIRST_PAUSE: Final = 0.5
 _TIMEOUT: Final = 10.0
 _AT_ONCE: Final = 256
 _EXPORT: Final = 1 << 20
-"""Characters of content in one export, if it has several spans."""
+"""An export of several spans has at most so many characters of content."""
 
 _STOP_SECONDS: Final = 5.0
 _MAX_WAITING: Final = 64 << 20
-"""Characters of content that wait."""
+"""At most so many characters of content wait in the queue; further spans are not sent."""
 
 
 class Forwarding:
-    """Sends spans to `url`, after `scrub`. Raises UsageError where that is no address.
+    """Sends spans to the collector at `url`, after `scrub`. Raises UsageError for an invalid URL.
 
-    As for OpenTelemetry's exporters, OTEL_EXPORTER_OTLP_HEADERS are sent with each request. `running_calls` tells a
-    receiver of ours of what runs.
+    The headers in OTEL_EXPORTER_OTLP_HEADERS are sent with each request, as OpenTelemetry's exporters do.
+    `running_calls` tells a receiver of ours which calls run.
     """
 
     def __init__(self, url: str, scrub: Scrub, metrics: ReceiverMetrics, rollouts: Rollouts) -> None:
@@ -79,11 +80,11 @@ class Forwarding:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         self._task = asyncio.create_task(self._run())
 
     def add(self, spans: Sequence[Span]) -> None:
-        """Take what has ended. Where too much waits it is not sent."""
+        """Queue the spans that have ended. If the queue is too long they are counted as lost instead."""
         for span in spans:
             size = sum(len(value) for value in span.attributes.values() if isinstance(value, str))
             if span.end_ns is None:
@@ -96,7 +97,7 @@ class Forwarding:
         self._news.set()
 
     async def stop(self) -> None:
-        """Send what waits, for some seconds, and end."""
+        """Send the queue for at most 5 seconds, and stop."""
         self._is_ending = True
         self._news.set()
         if self._task is not None:
@@ -114,11 +115,11 @@ class Forwarding:
             self._collector.close()
 
     async def _post(self, body: bytes, below: str = "") -> int:
-        """Send an export to the collector's path, or one below, and give the status. Raises UpstreamError."""
+        """Send an export to the collector's path, or to one below it, and return the status. Raises UpstreamError."""
         return await self._collector.post(f"{self._path}{below}", self._headers, body, seconds=_TIMEOUT)
 
     async def _send_all(self) -> None:
-        """Send what comes, and at the end what waits."""
+        """Send spans as they come, until `stop`, and then the rest of the queue."""
         while self._waiting or not self._is_ending:
             if not self._waiting:
                 self._news.clear()
@@ -133,7 +134,7 @@ class Forwarding:
                 self._size -= size
 
     def _next(self) -> list[Span]:
-        """As many spans as one export may have, so that neither the loop nor the collector takes too much at once."""
+        """The spans of the next export: few enough that encoding them does not block the event loop for long."""
         size, together = 0, list[Span]()
         for span, more in islice(self._waiting, _AT_ONCE):
             if together and size + more > _EXPORT:
@@ -173,17 +174,18 @@ _WAIT: Final = 1.0
 _PAUSE: Final = 1.0
 _ASK__AGAIN: Final = 60.0
 _PER_GRACE: Final = 3
-"""How often in a grace it is told what is open, so that it does not take a long call for the end of a rollout."""
+"""How often in a grace the receiver hears of the open rollouts. Else it would take a long call for the end of one."""
 
 
 class RunningCallsReport:
-    """Tells a receiver of the calls of `rollouts`, after `scrub`. `post` sends to a path below that of its traces.
+    """Tells a receiver of ours which calls run, by editions of their rollouts' own spans (after `scrub`).
 
-    Invariant: OTLP has no spans that have begun and not ended, so this goes to a path that only `art-otel serve` and
-    gateways have; others answer that there is none, and are asked again a minute later. What is told is the rollout's
-    own span as its gateway knows it. So a receiver that hears from any gateway that a rollout is over knows of all
-    calls that were answered before. The end of an answer waits for that a second at most, and then not again before
-    the receiver answers; when that is there again it is told of all that is open.
+    Invariant: a receiver that hears from any gateway that a rollout is over knows of all calls that were answered
+    before. So the end of an answer waits until the receiver has heard of the call, but at most one second. If the
+    receiver does not answer in this time, no call waits again until it does; then it is told of all open rollouts.
+
+    OTLP has no spans that still run. So the editions go to a path below that of traces (`post`), which only `art-otel
+    serve` and gateways have. Any other collector refuses the path, and is asked again a minute later.
     """
 
     def __init__(self, post: Post, scrub: Scrub, rollouts: Rollouts) -> None:
@@ -197,7 +199,8 @@ class RunningCallsReport:
         self._not_before = 0.0
 
     def add(self, rollout: GatewayRollout) -> "asyncio.Future[None] | None":
-        """Tell of a call that begins. What is given is done when that is told, or in vain."""
+        """Report a call that begins. Returns a future that is done when the receiver has heard of it or could not be
+        reached; None where the collector has no such path."""
         if not self._may_ask:
             return None
         span = self._rollouts.edition(rollout)
@@ -207,13 +210,13 @@ class RunningCallsReport:
         return self._told
 
     async def wait(self, told: "asyncio.Future[None]") -> None:
-        """Wait until it is told, if the receiver answers and that does not take long."""
+        """Wait for a future of `add`, at most a second; not at all while the receiver does not answer."""
         if not self._is_away:
             _, waiting = await asyncio.wait((told,), timeout=_WAIT)
             self._is_away = bool(waiting)
 
     async def run(self) -> None:
-        """Tell until it is cancelled."""
+        """Send the reports, until the task is cancelled."""
         loop, every = asyncio.get_running_loop(), self._rollouts.grace / _PER_GRACE
         all_at, is_told = loop.time(), True
         while True:
@@ -238,7 +241,7 @@ class RunningCallsReport:
         return asyncio.get_running_loop().time() >= self._not_before
 
     async def _send(self, body: bytes) -> bool:
-        """Send what was not told; False where nobody answers."""
+        """Send a report; False if it must be sent again, because the receiver did not answer or asked for that."""
         try:
             status = await self._post(body, RUNNING)
         except (UpstreamError, TimeoutError):

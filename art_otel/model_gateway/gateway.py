@@ -241,7 +241,7 @@ class Gateway:
             is_policys = is_among(self._models, asked.model)
             address = address if is_policys else address._replace(untrained=ANOTHER_MODEL)
         if self._worker is not None:
-            # A call that names no rollout continues a conversation. One worker ("") knows all conversations.
+            # A call that names no rollout continues a conversation; worker 0 (key "") knows all conversations.
             key = address.rollout_id or ("" if address.parent is None else address.parent.trace_id)
             if (key or asked is not None) and await self._worker.is_elsewhere(scope, body, key):
                 return None

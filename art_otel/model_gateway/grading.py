@@ -1,11 +1,11 @@
-"""Grading: what a model server can give to a rollout, found by asking it, before any rollout is spent on it.
+"""Grading: tests what a model server can give to rollouts, before any rollout is spent on it.
 
-    dialects          an empty request to each path: 404, 405 and 501 say that there is none
-    token ids         a short answer whole, and streamed, with ids asked for; as many as its usage counts
-    logprobs          the odds of one first token at two temperatures: equal if they are the policy's own
-    exact tokens      the paths of vLLM that take and give ids
+    dialects          an empty request to each path: 404, 405 and 501 mean that the server lacks it
+    token ids         a short answer, whole and streamed, with ids asked for: as many as the usage counts?
+    logprobs          those of one first token at two temperatures: equal if they are the policy's own
+    exact tokens      vLLM's paths that take and return ids
 
-Invariant: it costs a server at most a few dozen tokens. What it did not say is None, never False.
+Invariant: the tests cost a server a few dozen tokens at most. An unclear result is None, never False.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,17 +40,20 @@ _REQUEST: Final[AnswerFields] = {
 _ODDS: Final[AnswerFields] = {**_REQUEST, "max_tokens": 1, "logprobs": True, "top_logprobs": 5}
 _TEMPERATURES: Final = (1.0, 0.5)
 _EQUAL: Final = 0.02
-"""Nats by which the odds of one token differ between two requests, because others were computed beside them."""
+"""Logprobs (in nats) of one token may differ by so much between two requests: a server computes requests in batches,
+and the sums of a batch are rounded differently."""
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerGrade:
-    """What one server gives. `owner` is its kind, as it names itself beside its models: `vllm`, `sglang`, `llamacpp`.
+    """The results for one server; None where they are unclear.
 
-    `dialects` says of each whether it has it. `whole_ids` and `streamed_ids` are those of what Chat Completions sample.
-    `samples_from_ids` says whether `--tokens exact` can be had of it.
+    - `owner`: the kind of server, as its list of models says: `vllm`, `sglang`, `llamacpp`.
+    - `dialects`: whether the server has each dialect.
+    - `whole_ids`, `streamed_ids`: the ids of sampled tokens in whole and in streamed Chat Completions.
+    - `samples_from_ids`: whether `--tokens exact` works with this server.
     """
 
     url: str
@@ -64,13 +67,13 @@ class ServerGrade:
     samples_from_ids: bool
 
     def summary(self) -> str:
-        """The dialects that it has, in a line."""
+        """The dialects of the server, as one line."""
         named = ", ".join(API_DIALECTS[dialect].title for dialect, has in self.dialects.items() if has)
         exact = "; samples from ids" if self.samples_from_ids else ""
         return f"{self.url} has {named or 'no dialect without a key'}{exact}"
 
     def advice(self) -> Sequence[str]:
-        """What to start the server with, so that it gives more."""
+        """What to change at the server so that it gives more: a line for each lack."""
         said: list[str] = []
         if all(has is None for has in self.dialects.values()):
             said.append("it lets nobody ask without its key: --api-key KEY")
@@ -96,10 +99,10 @@ class ServerGrade:
 async def grade(
     url: str, *, model: str | None = None, api_key: str | None = None, may_sample: bool = True
 ) -> ServerGrade:
-    """Ask a server what it gives. Raises UsageError for an address that is none, UpstreamError if it does not answer.
+    """Test a server. Raises UsageError for an invalid URL, UpstreamError if the server does not answer.
 
-    Without `model` it is the first that the server lists. Without `may_sample` it is asked for no token, and ids and
-    logprobs stay unknown.
+    Without `model` the first model that the server lists is tested. Without `may_sample` no token is sampled, and ids
+    and logprobs stay unknown.
     """
     servers = Upstreams([url])
     try:
@@ -136,7 +139,7 @@ def _first(entries: Value) -> Mapping[str, Value]:
 
 
 async def _sample(server: IdServer, request: AnswerFields) -> Exchange | None:
-    """An answer with ids, asked for as the gateway asks for them; None where the server refuses to answer."""
+    """An answer with ids, asked for in the gateway's way; None where the server answers with an error."""
     exchange = Exchange("chat", CHAT.path, _ENCODE(request), 0)
     asking = TokenRequests().begin(server.upstream.url, CHAT.path, exchange.request)
     while True:
@@ -155,7 +158,7 @@ async def _sample(server: IdServer, request: AnswerFields) -> Exchange | None:
 
 
 def _ids_of(exchange: Exchange) -> IdsOf:
-    """Whether there are as many ids as the server counts tokens."""
+    """The ids of an answer: "whole" if there are as many as the usage counts, "with holes", or "none"."""
     ids = values.text(whole_attributes(response_body(exchange)).get(COMPLETION_IDS))
     if ids is None:
         return "none"
@@ -164,7 +167,7 @@ def _ids_of(exchange: Exchange) -> IdsOf:
 
 
 async def _logprobs(server: IdServer, model: str | None) -> LogprobsOf | None:
-    """Whether the logprobs are the policy's own: those of one first token then are equal at two temperatures.
+    """Whether the logprobs are the policy's own ("raw"), or were changed by the temperature ("processed").
 
     raw        temperature 1.0: river -1.2, rain -2.4     0.5: river -1.2, rain -2.4
     processed  temperature 1.0: river -1.2, rain -2.4     0.5: river -0.6, rain -3.0

@@ -1,13 +1,12 @@
-"""Handover: a connection of an agent goes to another process of the gateway, with the request that came on it.
+"""Handover: gives an agent's connection, with the request that came on it, to another process of the gateway.
 
-Invariant: either process has the connection, never both: who hands it over reads and writes it no more. Nothing of a
-request is lost: what was read of it goes along, and what follows on the connection is read by its new process.
+    worker 1: accepts, reads a request for a rollout of worker 0 ── socket, request ──► worker 0: answers it,
+                                                                                        and reads the next ones
 
-    worker 1: accept, read a request of a rollout of worker 0 ─► worker 0: answer it, and read the next one
-                                 socket, request
+Invariant: one process has the connection, never both: the sender does not read or write it any more. No byte is lost:
+what was read of the request goes along, and what follows is read by the new process.
 
-The agents of a rollout keep their connections, so this costs something at the first request of each, and nothing at the
-others.
+Agents keep their connections open, so only the first request of a connection costs a handover.
 """
 
 import asyncio
@@ -27,17 +26,20 @@ from art_otel.http import CONNECTION, Answering
 logger = logging.getLogger(__name__)
 
 _SECONDS: Final = 10.0
-"""How long a process may take to take a connection over."""
+"""Seconds that the other process may take to accept a connection."""
 
 _CHUNK: Final = 1 << 16
 _LENGTH: Final = 8
 _BACKLOG: Final = 1024
 _CHANGED: Final = frozenset([b"content-length", b"transfer-encoding", b"expect"])
-"""Headers of a body whose length was not known before it was read."""
+"""Headers that describe how the body was sent. The whole body is sent on with its length instead."""
 
 
 def open_inbox(path: Path) -> socket.socket:
-    """Make the socket at which a process takes connections over. It outlives the process, so that none is refused."""
+    """Make the socket at which a process takes connections over.
+
+    The parent keeps it open when the process dies, so that connections wait for the next process.
+    """
     inbox = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     inbox.bind(str(path))
     inbox.listen(_BACKLOG)
@@ -45,13 +47,13 @@ def open_inbox(path: Path) -> socket.socket:
 
 
 async def hand_over(scope: Scope, body: bytes, inbox: Path) -> None:
-    """Give the connection of a request to the process behind an inbox. It is closed where nobody takes it."""
+    """Give the connection of a request to the process behind an inbox. If that does not accept, it is closed."""
     answering: Answering = scope["extensions"][CONNECTION]["answering"]
     connection = answering.connection
     request = _encode(scope, body, is_last=connection.has_more)
     with await connection.detach(scope) as kept:
         if len(request) <= _CHUNK:
-            with suppress(OSError):  # many wait there, so that it would block
+            with suppress(OSError):  # the inbox is full: try again in a thread, which may block
                 _send(inbox, kept, request, seconds=0.0)
                 return
         try:
@@ -61,9 +63,10 @@ async def hand_over(scope: Scope, body: bytes, inbox: Path) -> None:
 
 
 def _encode(scope: Scope, body: bytes, *, is_last: bool) -> bytes:
-    """A request as it came, with a body whose length is known. `is_last` closes the connection behind its answer.
+    """The bytes of a request, with the length of its body.
 
-    A client that sends a second request before it has the first answer sends it again then.
+    `is_last` adds `connection: close`: part of a second request was read already and cannot go along. Its client sends
+    that one again on a new connection.
     """
     query = b"?" + scope["query_string"] if scope["query_string"] else b""
     headers = [header for header in scope["headers"] if header[0] not in _CHANGED]
@@ -79,9 +82,9 @@ def _encode(scope: Scope, body: bytes, *, is_last: bool) -> bytes:
 
 
 def _send(inbox: Path, connection: socket.socket, request: bytes, *, seconds: float) -> None:
-    """Send a connection and its request, behind its length: where that is not all sent, nobody takes it.
+    """Send a connection and its request, behind the request's length. If not all of it arrives, it is not accepted.
 
-    A request of one chunk has room in a new socket, and is sent at once. Raises OSError.
+    A request of one chunk fits into the buffer of a new socket, so it is sent without waiting. Raises OSError.
     """
     request = len(request).to_bytes(_LENGTH) + request
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sending:
@@ -92,7 +95,7 @@ def _send(inbox: Path, connection: socket.socket, request: bytes, *, seconds: fl
 
 
 class Inbox:
-    """Takes connections over in a thread of its own. `adopt` is called there with each, and with its request."""
+    """Takes connections over, in a thread of its own, and calls `adopt(connection, request bytes)` for each."""
 
     def __init__(self, inbox: socket.socket, adopt: Callable[[socket.socket, bytes], None]) -> None:
         self._inbox = inbox
@@ -102,7 +105,7 @@ class Inbox:
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more. What waits is for the next process that has this inbox."""
+        """Stop. Connections that wait are taken by the next process with this inbox."""
         self._wake.close()
         self._thread.join()
         self._wakes.close()

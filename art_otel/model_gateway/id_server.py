@@ -1,7 +1,8 @@
-"""Id server: the paths of vLLM that take and give token ids.
+"""Id server: vLLM's paths that take and return token ids.
 
-Invariant: each step is one request, with the agent's headers. What a server refuses before anything is sampled is a
-Refusal; afterwards it is an error of the connection, because the agent has a part of its answer.
+Invariant: each step is one request, with the agent's headers (its API key). If the server refuses a step before
+anything is sampled, that raises Refusal, and the call goes another way. Afterwards it raises BrokenOffError, because
+the agent may have a part of its answer already.
 
 Source: vLLM 0.32 with `--enable-scale-out` (`entrypoints/scale_out`).
 """
@@ -26,7 +27,7 @@ _DETOKENIZE: Final = "/detokenize"
 OK: Final = 200
 _SAID: Final = 300
 _PAUSES: Final = (0.1, 0.5)
-"""Seconds before what was sampled is parsed again."""
+"""Seconds before the second and the third try to parse what was sampled."""
 
 _REPLACED: Final = frozenset({b"content-type", b"accept-encoding"})
 _HEADERS: Final = ((b"content-type", b"application/json"), (b"accept-encoding", b"identity"))
@@ -36,27 +37,27 @@ _OBJECTS: Final = msgspec.json.Decoder(list[AnswerFields])
 
 
 class Sends(Protocol):
-    """The way to servers."""
+    """Sends requests to servers, as `Upstreams` does."""
 
     async def send(self, upstream: Upstream, method: str, target: str, headers: RawHeaders, body: bytes) -> Answer:
-        """Send a request."""
+        """Send a request, and return the answer once its headers are there. Raises UpstreamError."""
         ...
 
 
 class Refusal(Exception):  # noqa: N818 # not an error: the request goes another way
-    """Why a request is not sampled from ids; it goes to the server as it is."""
+    """Says why a request cannot be sampled from ids; the agent's own request is sent instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdServer:
-    """One server, for one request of an agent, with its headers."""
+    """The id paths of one server, for one request of an agent, with that request's headers."""
 
     servers: Sends
     upstream: Upstream
     headers: RawHeaders
 
     async def render(self, dialect: WireDialect, request: AnswerFields) -> AnswerFields:
-        """What the server would sample from."""
+        """The ids and settings that the server would sample this request from. Raises Refusal."""
         unstreamed = {name: value for name, value in request.items() if name not in ("stream", "stream_options")}
         body = await self._before(f"{API_DIALECTS[dialect].path}/render", unstreamed)
         if dialect != "completions":
@@ -67,19 +68,19 @@ class IdServer:
         return rendered[0]
 
     async def generate(self, request: AnswerFields) -> Answer:
-        """Let the server sample from ids. Raises Refusal where it does not."""
+        """Let the server sample from ids; returns its answer, whole or a stream. Raises Refusal where it refuses."""
         answered = await self.send(GENERATE, request)
         if answered.status != OK:
             raise Refusal(f"{GENERATE}: {answered.status} {said(await read(answered))}")
         return answered
 
     async def decode(self, model: str, ids: Sequence[int]) -> str:
-        """The text of ids."""
+        """The text of ids. Raises Refusal."""
         body = await self._before(_DETOKENIZE, {"model": model, "tokens": [*ids]})
         return str(_OBJECT.decode(body)["prompt"])
 
     async def parse(self, request: AnswerFields) -> AnswerFields:
-        """What the server's parsers make of ids. Raises BrokenOffError where it refuses."""
+        """The message that the server's parsers make of ids. Raises BrokenOffError where the server refuses."""
         return await self._after(_PARSE, request)
 
     async def encode(self, model: str, text: str) -> list[int]:
@@ -88,7 +89,7 @@ class IdServer:
         return (await self._after(_TOKENIZE, ask))["tokens"]
 
     async def send(self, path: str, request: AnswerFields) -> Answer:
-        """Send a request of ours."""
+        """Send a JSON request to a path of the server. Raises UpstreamError."""
         kept = [(name, value) for name, value in self.headers if name not in _REPLACED]
         return await self.servers.send(self.upstream, "POST", path, [*kept, *_HEADERS], _ENCODE(request))
 
@@ -99,7 +100,7 @@ class IdServer:
         return body
 
     async def _after(self, path: str, request: AnswerFields) -> AnswerFields:
-        """Ask again where that fails, because what was sampled would be lost."""
+        """Ask up to three times: a failure here would lose what was sampled already."""
         for pause in _PAUSES:
             with suppress(UpstreamError):
                 return await self._parsed(path, request)
@@ -118,7 +119,7 @@ class IdServer:
 
 
 async def read(answered: Answer) -> bytes:
-    """The body of an answer, which is closed then."""
+    """Read the whole body of an answer, and close it."""
     try:
         return b"".join([piece async for piece in answered.pieces()])
     finally:
@@ -126,5 +127,5 @@ async def read(answered: Answer) -> bytes:
 
 
 def said(body: bytes) -> str:
-    """The beginning of what a server says."""
+    """The beginning of a body, for messages."""
     return body[:_SAID].decode(errors="replace")

@@ -1,8 +1,8 @@
 """In process: a gateway inside the app that runs the rollouts, for agents that are other programs.
 
-Invariant: a call of an agent that was given `url()` inside a rollout is a span of that rollout, made by the app's own
-tracer below the span that ran there: counted from its beginning on, scrubbed, gathered and exported as all others. What
-comes by any other address is recorded as `art-otel gateway` does.
+Invariant: if an agent got its address from `url()` inside a rollout, its calls are spans of that rollout. The app's own
+tracer makes them, below the span in which `url()` was called; so they are counted, scrubbed, gathered and exported as
+all others. Calls to any other address of the gateway are recorded as by `art-otel gateway`.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from art_otel.receiver.receiver import ReceiverOptions
 from art_otel.tracing.api.context import running_trajectory, untrained_label
 
 _CLEAN_AT: Final = 256
-"""Rollouts that are remembered before those that have ended are forgotten."""
+"""With so many addresses, those of ended rollouts are forgotten."""
 
 
 class LocalGateway:
@@ -41,7 +41,7 @@ class LocalGateway:
 
     def __init__(self, options: GatewayOptions) -> None:
         self._contexts: dict[tuple[str, str | None], Context] = {}
-        """Where rollouts were given addresses, by their id and by what calls of the address are for if untrained."""
+        """The contexts in which `url` was called, by rollout id and the label of untrained calls (None: trained)."""
         self._calls: Counter[str] = Counter()
         """How many calls of each of these rollouts began."""
         self._gateway = Gateway(options, self)
@@ -63,15 +63,15 @@ class LocalGateway:
         return f"{self._gateway.url}{PREFIX}{quote(running.rollout_id, safe='')}{path}"
 
     def start(self) -> None:
-        """Listen. Raises UsageError where the address cannot be used."""
+        """Start listening. Raises UsageError where the address cannot be used."""
         self._gateway.receiver.start()
 
     def stop(self) -> None:
-        """Answer what has come, and end."""
+        """Answer the requests that have come, and stop."""
         self._gateway.receiver.stop()
 
     def begin(self, exchange: Exchange, address: RequestAddress, server: str) -> Callable[[], None] | None:
-        """Begin the span of a call, and give what ends it; None where its rollout was given no address here."""
+        """Begin the span of a call, and return a function that ends it; None if `url` gave its rollout no address."""
         context = self._context(address)
         if context is None:
             return None
@@ -80,7 +80,7 @@ class LocalGateway:
         return partial(_end, _start(name, context, attributes, exchange.start_ns), exchange)
 
     def reached_limit(self, address: RequestAddress, max_calls: int | None) -> int | None:
-        """How many calls a rollout may have, where it has had them. The rollout says then that it ended so."""
+        """The limit of calls of a rollout that has reached it, which is noted in its metadata; else None."""
         context = self._context(address)
         limit = address.settings.get(names.MAX_CALLS, max_calls)
         if context is None or limit is None or self._calls[address.rollout_id or ""] < int(limit):
@@ -91,14 +91,15 @@ class LocalGateway:
         return int(limit)
 
     def note_unread(self, request: str, start_ns: int, address: RequestAddress, server: str) -> bool:
-        """Record a request that could not be read; False where its rollout was given no address here."""
+        """Record a request that could not be read; False if `url` gave its rollout no address."""
         context = self._context(address)
         if context is not None:
             _start(request, context, unread_attributes(request, server), start_ns).end()
         return context is not None
 
     def _context(self, address: RequestAddress) -> Context | None:
-        """Where the rollout was given the address, below the span that the agent names, if that is of its trace."""
+        """The context for a call's span: that of `url`, or the agent's own span, if the agent is traced in the same
+        trace. None where `url` gave the rollout no address."""
         rollout_id = address.rollout_id or ""
         context = self._contexts.get((rollout_id, address.untrained)) or self._contexts.get((rollout_id, None))
         if context is None or address.parent is None:
@@ -116,7 +117,7 @@ class LocalGateway:
         return trace.set_span_in_context(NonRecordingSpan(traced), context)
 
     def has(self, rollout_id: str) -> bool:
-        """Whether a rollout was given an address here."""
+        """Whether `url` gave a rollout an address."""
         return any(known == rollout_id for known, _ in list(self._contexts))
 
     def _remember(self, rollout_id: str, label: str | None, context: Context) -> None:
@@ -135,7 +136,7 @@ def _start(name: str, context: Context, attributes: Attributes, start_ns: int) -
 
 
 def _end(span: Span, exchange: Exchange) -> None:
-    """End the span of a call, with what was answered."""
+    """End the span of a call, with its answer."""
     span.set_attributes(whole_attributes(response_body(exchange)))
     failure = exchange.why_failed()
     if failure is not None:

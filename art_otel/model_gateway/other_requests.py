@@ -1,7 +1,7 @@
-"""Other requests: what agents ask a model server beside completions, and in dialects that the gateway does not know.
+"""Other requests: requests that ask for no completion, or for one in a dialect that the gateway does not know.
 
-The rule: a POST that is in no row of `WITHOUT_COMPLETION` may ask a model for a completion. Where the server takes it,
-its rollout lacks a call, and says so; what the server refuses was not sampled. All of it passes as it came.
+The rule: a POST whose path matches no row of `WITHOUT_COMPLETION` may ask for a completion. If the server accepts such
+a request, its rollout lacks a call and is marked as incomplete. All these requests are passed on unchanged.
 
 Sources: https://platform.openai.com/docs/api-reference, https://docs.anthropic.com/en/api,
 https://ai.google.dev/api, https://docs.cohere.com/reference, vLLM's, SGLang's, llama.cpp's and Ollama's servers.
@@ -48,23 +48,26 @@ WITHOUT_COMPLETION: Final = (
     # what agents report of themselves
     *("/event_logging/batch", "/metrics", "/telemetry"),
 )
-"""How the paths end of POSTs that sample nothing."""
+"""The ends of paths (regular expressions) to which a POST samples nothing."""
 
 _WITHOUT: Final = re.compile(f"(?:{'|'.join(WITHOUT_COMPLETION)})$")
 
 _NAMES: Final = re.compile(r"[a-z]+[0-9]?(?:[._-][a-z]+)*", re.IGNORECASE)
-"""A part of a path that is no id."""
+"""A part of a path that is a word and no id, such as `chat` or `v1`."""
 
 
 def may_sample(method: str, path: str, body: bytes, encoding: str) -> bool:
-    """Whether a request of no known dialect may ask for a completion, by its plain path and its body."""
+    """Whether a request of no known dialect may ask for a completion, by its plain path and its body.
+
+    `encoding` is the Content-Encoding; a compressed body cannot be looked into, so it may.
+    """
     if method != "POST" or not path or _WITHOUT.search(path):
         return False
     return bool(encoding) or values.mapping(json_object(body)) is not None  # forms and other bytes ask for none
 
 
 def pattern_of(path: str) -> str:
-    """A path with `*` for names of models and ids in it: `/model/*/converse`."""
+    """A path with `*` in the place of ids and names of models: `/model/gpt-4.1/converse` gives `/model/*/converse`."""
     *front, last = path.split("/")
     name, colon, method = last.rpartition(":")
     shown = [part if _NAMES.fullmatch(part) or not part else "*" for part in front]
@@ -72,13 +75,13 @@ def pattern_of(path: str) -> str:
 
 
 class UnreadRequests:
-    """Says of each pattern of paths once that its calls are not recorded."""
+    """Warns once for each pattern of paths that such calls are not recorded."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
 
     def warn(self, path: str) -> str:
-        """Say it, if it was not said of such a path. Gives the pattern."""
+        """Warn, if there was no warning for the pattern of this path. Returns the pattern."""
         pattern = pattern_of(path)
         if pattern not in self._said and len(self._said) < _MAX_PATTERNS:
             self._said.add(pattern)

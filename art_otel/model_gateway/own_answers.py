@@ -1,4 +1,4 @@
-"""Own answers: what the gateway answers in the place of a model server, in the agent's dialect; its errors, too."""
+"""Own answers: answers and errors of the gateway itself, in the place of a model server, in the agent's dialect."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Final, cast
@@ -21,7 +21,7 @@ _JSON_TYPE: Final = "application/json"
 
 
 class OwnAnswer:
-    """A whole answer, like one of a server."""
+    """A whole answer of the gateway, with the interface of a server's `Answer`."""
 
     def __init__(self, status: int, content_type: str, body: bytes) -> None:
         self.status: Final = status
@@ -30,38 +30,38 @@ class OwnAnswer:
         self._body = body
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body."""
+        """The body, in one piece."""
         yield self._body
 
     def failed(self, _: UpstreamError) -> bytes:
-        """Nothing: it cannot break off."""
+        """No bytes: an answer of our own cannot break off."""
         return b""
 
     def close(self) -> None:
-        """There is nobody to leave."""
+        """Nothing to close: there is no connection."""
 
 
 def last_of_rollout(exchange: Exchange, limit: int, query: str) -> OwnAnswer:
-    """What ends the loop of an agent whose rollout has had all its calls, to a request that is no call any more."""
+    """An answer that ends the agent's loop, for a request beyond the limit of calls of its rollout."""
     text = f"The rollout has ended: it has used all of its {limit} model calls."
     made = last_answer(exchange.dialect, exchange.request, text, is_array=is_array(exchange.path, query))
     return OwnAnswer(OK, made.content_type, made.body)
 
 
 def untranslatable(exchange: Exchange, why: UntranslatableError) -> OwnAnswer:
-    """The refusal of a request that its server cannot be asked, as the agent's dialect has it."""
+    """The error for a request that cannot be translated for its server, in the agent's dialect."""
     error = API_DIALECTS[exchange.dialect].error(_BAD_REQUEST, f"art-otel gateway: {why}", None, why.field)
     return OwnAnswer(_BAD_REQUEST, _JSON_TYPE, msgspec.json.encode(error))
 
 
 async def send_error(status: int, message: str, method: str, answering: Answering, dialect: WireDialect | None) -> None:
-    """Answer a request of this method with an error of the gateway's."""
+    """Answer a request with an error of the gateway's own. `method` matters for HEAD, which gets no body."""
     response = error_response(status, message, dialect)
     await response({"type": "http", "method": method, "headers": []}, _nothing, cast(Send, answering.cycle.send))
 
 
 def error_response(status: int, message: str, dialect: WireDialect | None = None) -> JSONResponse:
-    """An error of the gateway's own in a dialect, else in the shape that clients of OpenAI and Anthropic read."""
+    """An error of the gateway's own in a dialect; without one, in a form that clients of OpenAI and Anthropic read."""
     error = {"message": f"art-otel gateway: {message}", "type": "gateway_error", "param": None, "code": None}
     if dialect is None:
         return JSONResponse({"type": "error", "error": error}, status)

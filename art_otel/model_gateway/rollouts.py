@@ -170,8 +170,8 @@ class Rollouts:
     def reached_limit(self, address: RequestAddress, max_calls: int | None) -> int | None:
         """The limit of calls of a rollout that has reached the limit; None where another call may begin.
 
-        A `max_calls` in the request's address takes precedence over that of the gateway. A rollout that reached the
-        limit is marked as truncated; it is still complete.
+        A `max_calls` in the request's address takes precedence over that of the gateway. The rollout's metadata then
+        says `max_calls_reached`: it was cut off, but no span of it is missing.
         """
         if address.rollout_id is None or not address.is_ours:
             return None

@@ -1,7 +1,7 @@
-"""Sampled choices: what a server that samples from ids says of a completion, at once or piece by piece.
+"""Sampled choices: a completion as a server that samples from ids describes it, whole or piece by piece.
 
-Invariant: a choice is its pieces behind each other: ids, text, logprobs and masks; of all else the last that was said.
-What is of another form is an error when it is decoded.
+Invariant: joining the pieces of a choice appends their ids, texts, logprobs and masks; of all other fields the last
+value counts. A field of another type raises when the answer is decoded.
 
 Source: vLLM 0.32 (`entrypoints/scale_out/token_in_token_out/protocol.py`).
 """
@@ -25,26 +25,27 @@ from art_otel.sampling import LogprobsMode
 from art_otel.spans import Value
 
 _MODE: Final[LogprobsMode] = "raw"
-"""What of logprobs vLLM gives, unless it is started otherwise."""
+"""The kind of logprobs that vLLM returns by default."""
 
 _USAGE: Final = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
 
 
 class SampledLogprobs(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry a token: `logprob`, `token`, `top_logprobs` and others, as Chat Completions have them."""
+    """The logprobs of a choice: an entry for each token, in the form of Chat Completions (`logprob`, `token`, …)."""
 
     content: list[AnswerFields] | None = None
 
     @property
     def entries(self) -> list[AnswerFields]:
-        """The entries; none where the server sends null."""
+        """The entries; [] where the server sends null."""
         return self.content or []
 
 
 class SampledChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """A choice of generate, or a piece of one. `stop_reason` is the text or the token that stopped it, if one did.
+    """A choice of generate's answer, or a piece of one.
 
-    `sampling_mask` has an entry a token; the facts of RL are read where they become attributes.
+    `stop_reason` is the stop text or the id of the stop token that ended the choice. `sampling_mask` has an entry for
+    each token. `weight_versions` and `routed_experts` are checked where they become attributes.
     """
 
     index: int
@@ -59,16 +60,16 @@ class SampledChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ids(self) -> list[int]:
-        """The ids; none where the server sends null."""
+        """The ids; [] where the server sends null."""
         return self.token_ids or []
 
     @property
     def stop_text(self) -> str | None:
-        """The text that stopped it."""
+        """The stop text that ended the choice; None where it ended otherwise."""
         return self.stop_reason if isinstance(self.stop_reason, str) else None
 
     def attributes(self) -> dict[str, Value]:
-        """What the span of the call says of it."""
+        """The attributes of this choice for the span of the call."""
         made: dict[str, Value] = {}
         if self.ids:
             made[f"{names.COMPLETION_TOKENS_PREFIX}{self.index}"] = encode_ids(parse_ids(self.ids))
@@ -82,7 +83,7 @@ class SampledChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generated(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer of generate, or a chunk of one. `error` is what the server says where it fails in the middle."""
+    """An answer of generate, or a chunk of one. `error` has the server's error where it fails in the middle."""
 
     choices: list[SampledChoice] | None = None
     usage: AnswerFields | None = None
@@ -90,7 +91,7 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def joined(pieces: Sequence[SampledChoice]) -> SampledChoice:
-    """The choice of pieces, of which there is one at least."""
+    """One choice made of its pieces (one or more)."""
     if len(pieces) == 1:
         return pieces[0]
     logprobs = [piece.logprobs for piece in pieces if piece.logprobs is not None]
@@ -109,7 +110,7 @@ def joined(pieces: Sequence[SampledChoice]) -> SampledChoice:
 
 
 def _kept(piece: SampledChoice) -> SampledChoice:
-    """A piece without what is for the agent alone: texts and the odds of other tokens, which are large."""
+    """A piece without what only the agent needs, and what is large: texts, and logprobs of other tokens."""
     if piece.logprobs is None:
         return msgspec.structs.replace(piece, text=None)
     entries: list[AnswerFields] = [{"logprob": entry["logprob"]} for entry in piece.logprobs.entries]
@@ -124,17 +125,20 @@ def _last(said: Iterator[Value]) -> Value:
 
 
 class StreamedCalls:
-    """The tool calls of one choice, as the parts of a stream make them. `text_behind` came behind the first part."""
+    """The tool calls of one choice, put together from the parts of a stream.
+
+    `text_behind` is the text that came after the first part of a call.
+    """
 
     def __init__(self) -> None:
         self._parts: dict[int, AnswerFields] = {}
         self.text_behind = ""
 
     def take(self, delta: AnswerFields) -> AnswerFields:
-        """Take calls out of a delta, and the text behind them: what is left.
+        """Take the parts of calls out of a delta, and the text that comes after them. Returns the rest of the delta.
 
-        The first part of a call has its id and name, each some of the text of its arguments. A text that comes together
-        with the first stands before it.
+        The first part of a call has its id and name; every part has a piece of the text of its arguments. A text in the
+        same delta as the first part stands before the call.
         """
         delta, is_behind = dict(delta), bool(self._parts)
         for part in delta.pop("tool_calls", None) or ():
@@ -149,13 +153,16 @@ class StreamedCalls:
 
     @property
     def calls(self) -> list[AnswerFields]:
-        """The calls, as Chat Completions have them in a stream."""
+        """The calls in the form of Chat Completions' streams."""
         return [
             _call(index, call["id"], call["name"], call["arguments"]) for index, call in sorted(self._parts.items())
         ]
 
     def or_else(self, whole: Iterable[AnswerFields]) -> list[AnswerFields]:
-        """These, unless the calls of the whole answer are others; of a call that was cut only a stream knows."""
+        """The streamed calls, or those of the whole answer if they differ.
+
+        An unfinished call is only in the stream, so the streamed calls stay where the whole answer has none.
+        """
         calls = [
             _call(index, call.get("id"), call["function"]["name"], call["function"]["arguments"])
             for index, call in enumerate(whole)
@@ -168,7 +175,7 @@ def _call(index: int, call_id: Value, name: Value, arguments: Value) -> AnswerFi
 
 
 def _meant(call: AnswerFields) -> tuple[str, str]:
-    """What a call says, however its arguments are spelled."""
+    """The name and the arguments of a call, the latter in one spelling, so that calls can be compared."""
     function = call["function"]
     return str(function["name"]), canonical_arguments(str(function["arguments"]))
 
@@ -183,7 +190,7 @@ class _Features(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def placeholders_of(features: Value) -> dict[str, list[list[int]]]:
-    """Where images and the like stand in a rendered prompt, by their kind: offset and length in tokens.
+    """The places of images and other media in a rendered prompt: `{"image": [[offset, length], …]}`, in tokens.
 
     Raises ValueError for features of another form.
     """
@@ -194,7 +201,7 @@ def placeholders_of(features: Value) -> dict[str, list[list[int]]]:
 
 
 class SampledCall:
-    """What a call was sampled from, and what was sampled, choice by choice."""
+    """The prompt that a call was sampled from, and what was sampled, choice by choice."""
 
     def __init__(self, spliced: Splice, placeholders: Mapping[str, list[list[int]]]) -> None:
         self._spliced = spliced
@@ -203,26 +210,26 @@ class SampledCall:
         self._counts: Counter[int] = Counter()
         self.reasoning: dict[int, str] = {}
         self.usage: AnswerFields = {}
-        """The server's account, which an agent's stream has only if it asks for it."""
+        """The usage that the server counts. The agent's stream has it only if the agent asked for it."""
         self.finished = 0
 
     def take(self, piece: SampledChoice) -> None:
-        """Take what came of a choice."""
+        """Add a piece of a choice."""
         self._pieces.setdefault(piece.index, []).append(_kept(piece))
         self._counts[piece.index] += len(piece.ids)
         self.finished += piece.finish_reason is not None
 
     def count(self, index: int) -> int:
-        """How many tokens of a choice are sampled."""
+        """How many tokens of a choice were sampled so far."""
         return self._counts[index]
 
     @property
     def outcome(self) -> str:
-        """What became of the prompt."""
+        """How the prompt was made: the `outcome` of its Splice."""
         return self._spliced.outcome
 
     def attributes(self) -> dict[str, Value]:
-        """What the span of the call says of it."""
+        """The attributes for the span of the call: the ids of the prompt and of each choice, usage, and the rest."""
         spliced = self._spliced
         made: dict[str, Value] = {
             names.PROMPT_TOKENS: encode_ids(parse_ids([*spliced.prompt])),
@@ -241,7 +248,7 @@ class SampledCall:
         return made
 
     def turns(self) -> Iterator[GatewayTurn]:
-        """The turns that prompts may continue."""
+        """The turns that later prompts may continue: one for each choice with ids."""
         for choice in map(joined, self._pieces.values()):
             if choice.ids:
                 is_stopped = choice.finish_reason == "stop" and choice.stop_text is None

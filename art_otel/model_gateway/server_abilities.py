@@ -1,16 +1,16 @@
-"""Server abilities: what one model server can, asked of it when somebody wants to know.
+"""Server abilities: what one model server can do, found out by test requests when a request needs to know.
 
-    has                 an empty request to a path: 404, 405 and 501 say that there is none
-    samples_from_ids    an empty request to the path of vLLM that takes and gives ids; 403 names what to start it with
-    chat_has_ids        one token of a model by Chat Completions, with its id asked for
-    streams_ids         one token of a stream with tools, which llama.cpp refuses to give logprobs of
-    is_llama            the model that it lists first, which samples nothing
-    stores_responses    what vLLM can do only with a store, about a response that is not there
+    has                 an empty request to a path: 404, 405 and 501 mean that the server lacks the path
+    samples_from_ids    an empty request to vLLM's path that takes and returns ids; a 403 names the option it lacks
+    chat_has_ids        one token by Chat Completions, with its id asked for
+    streams_ids         one token of a stream with tools, for which llama.cpp refuses logprobs
+    is_llama            the owner of the model that the server lists first; nothing is sampled
+    stores_responses    a request that vLLM can only answer with a store of responses, for a response that is not there
 
-Invariant: all agents together ask a server each thing once: who wants to know it meanwhile waits for the same answer.
-When the last of them leaves, the server is left. Ids that came once are never asked for again. What a server cannot,
-and which paths it has, is asked again after some minutes: it may be another one behind the same address. What it does
-not say clearly, or in time, is None, and asked again after one.
+Invariant: each question is asked once for all agents: while it is open, all wait for the same answer, and if all of
+them hang up it is cancelled. Ids that came once are never tested again. What a server lacks, and which paths it has, is
+asked again after ten minutes: another server may have taken the address. An unclear or late answer is None, and asked
+again after a minute or with the next request.
 
 Source: vLLM 0.32 and 0.33 with `--enable-scale-out`
 """
@@ -38,21 +38,21 @@ from art_otel.spans import Value
 logger = logging.getLogger(__name__)
 
 LACKING: Final = frozenset({404, 405, 501})
-"""How a server says that it has no such path."""
+"""The statuses by which a server says that it has no such path."""
 
 _MISSING: Final = frozenset({400, 422})
-"""How it says that it has the path, and that nothing was given to it."""
+"""The statuses by which a server says that it has the path, and that the empty request lacks fields."""
 
 _UNKNOWN: Final = frozenset({401, 403, 408, 429})
 _NOT_IMPLEMENTED: Final = 501
-"""The last status of a server that says something of the path."""
+"""Statuses above this one, such as 503, say nothing about the path."""
 
 _FOREVER: Final = math.inf
 _MINUTES: Final = 600.0
 _ONE_MINUTE: Final = 60.0
 _NOT_AT_ALL: Final = 0.0
 _PATIENCE: Final = 30.0
-"""Seconds that a server may take to say it: a busy one is not asked by every request."""
+"""Seconds that a server may take to answer a test. A busy server is not tested again by every request."""
 
 _MAX_KNOWN: Final = 1000
 _ONE_TOKEN: Final[AnswerFields] = {
@@ -67,11 +67,11 @@ COMPLETION_IDS: Final = f"{names.COMPLETION_TOKENS_PREFIX}0"
 _NO_RESPONSE: Final = "resp_none"
 _STORE_SETTING: Final = b"VLLM_ENABLE_RESPONSES_API_STORE"
 _SCALE_OUT: Final = b"--enable-scale-out"
-"""What vLLM names where it was started without it: it forbids the path then."""
+"""The option that vLLM names in its 403 for the path if it was started without this option."""
 
 
 class _Said(NamedTuple):
-    """What a server said, and for how many seconds that is believed."""
+    """The answer of a server (None: unclear), and for how many seconds it is believed."""
 
     answer: bool | None
     seconds: float
@@ -81,7 +81,8 @@ _Ask: TypeAlias = Callable[[], Coroutine[None, None, _Said]]
 
 
 class ServerAbilities:
-    """What one server can. `servers` is the way to it. All raise UpstreamError where it cannot be reached."""
+    """What one server can do; `servers` sends the requests. All methods raise UpstreamError where the server cannot be
+    reached."""
 
     def __init__(self, servers: Sends, upstream: Upstream) -> None:
         self.upstream: Final = upstream
@@ -92,10 +93,10 @@ class ServerAbilities:
         self._is_said = False
         self._has_ids_in_logprobs: set[str] = set()
         self.lacks_ids_until = _NOT_AT_ALL
-        """Until when it need not be asked whether it samples from ids, because it said that it does not."""
+        """Until this time (of the monotonic clock) it is known that the server does not sample from ids."""
 
     async def has(self, path: str, headers: RawHeaders = ()) -> bool | None:
-        """Whether it has a path."""
+        """Whether the server has a path; None where that is unclear."""
 
         async def ask() -> _Said:
             answered = await self._server(headers).send(path, {})
@@ -107,7 +108,7 @@ class ServerAbilities:
         return await self._once(path, ask)
 
     async def samples_from_ids(self, headers: RawHeaders = ()) -> bool | None:
-        """Whether exact tokens can be had of it."""
+        """Whether the server samples from token ids, for exact tokens; None where that is unclear."""
 
         async def ask() -> _Said:
             answered = await self._server(headers).send(GENERATE, {})
@@ -129,13 +130,13 @@ class ServerAbilities:
         return await self._once(GENERATE, ask)
 
     async def first_model(self, headers: RawHeaders) -> Mapping[str, Value]:
-        """What it says of the model that it lists first; nothing where it lists none."""
+        """The entry of the model that the server lists first; {} where it lists none."""
         answered = await self._servers.send(self.upstream, "GET", _MODELS, headers, b"")
         listed = values.items((json_object(await read(answered)) or {}).get("data"))
         return (values.mapping(listed[0]) if listed else None) or {}
 
     async def is_llama(self, headers: RawHeaders) -> bool:
-        """Whether it is llama.cpp."""
+        """Whether the server is llama.cpp."""
 
         async def ask() -> _Said:
             return _Said(answer=(await self.first_model(headers)).get("owned_by") == "llamacpp", seconds=_MINUTES)
@@ -143,7 +144,7 @@ class ServerAbilities:
         return bool(await self._once("owner", ask))
 
     async def chat_has_ids(self, model: Value, headers: RawHeaders) -> bool | None:
-        """Whether the ids of a model's tokens come with Chat Completions."""
+        """Whether Chat Completions of this model return token ids if asked; None where that is unclear."""
 
         async def ask() -> _Said:
             answered = await self._server(headers).send(CHAT.path, {**_ONE_TOKEN, "model": model})
@@ -159,9 +160,10 @@ class ServerAbilities:
         return await self._once(f"ids of {model}", ask)
 
     async def streams_ids(self, model: Value, headers: RawHeaders) -> bool:
-        """Whether ids come also in streams with tools, where they come with whole answers.
+        """Whether streams with tools have ids, too, on a server whose whole answers have ids.
 
-        llama.cpp, whose ids stand in logprobs, has none of both. Other servers are not asked.
+        llama.cpp has its ids in the logprobs, which it refuses for such streams. Servers whose ids are elsewhere are
+        not tested.
         """
 
         async def ask() -> _Said:
@@ -173,10 +175,10 @@ class ServerAbilities:
         return str(model) not in self._has_ids_in_logprobs or bool(await self._once(f"stream of {model}", ask))
 
     async def stores_responses(self, model: Value, headers: RawHeaders) -> bool:
-        """Whether it keeps responses, so that clients may ask for one by its id.
+        """Whether the server stores responses, so that clients may fetch one by its id.
 
-        vLLM without a store refuses what needs one, and ignores `store`; what another keeps must be sampled by itself.
-        Raises Refusal where it does not say so.
+        vLLM without a store refuses requests that need one, and ignores the field `store`. A server with a store must
+        sample its responses itself. Raises Refusal where the answer is unclear.
         """
         unclear = ""
 
@@ -198,7 +200,7 @@ class ServerAbilities:
         return stores
 
     async def check_exact(self) -> None:
-        """Ask it at the start. Raises UsageError where it does not sample from ids, or does not answer."""
+        """For `--tokens exact`: raise UsageError if the server does not sample from ids, or cannot be reached."""
         try:
             samples = await self.samples_from_ids()
         except UpstreamError as error:
@@ -213,7 +215,7 @@ class ServerAbilities:
         return IdServer(self._servers, self.upstream, headers)
 
     async def _once(self, what: str, ask: _Ask) -> bool | None:
-        """What is known of the server, which is asked where that is too old."""
+        """The answer to the question `what`: the remembered one, or a new one where that is too old."""
         answer, until = self._known.get(what, (None, _NOT_AT_ALL))
         if time.monotonic() < until:
             return answer
@@ -228,14 +230,14 @@ class ServerAbilities:
             if self._waiting[what] == 0:
                 del self._asking[what], self._waiting[what]
                 asking.cancel()
-        if len(self._known) >= _MAX_KNOWN:  # models and paths are named by agents
+        if len(self._known) >= _MAX_KNOWN:  # the names of models come from agents, so there may be any number
             self._known.clear()
         self._known[what] = (answer, time.monotonic() + seconds)
         return answer
 
 
 async def _in_time(ask: _Ask) -> _Said:
-    """What a server says, if it says it soon enough."""
+    """The answer to a question, or None if it takes longer than `_PATIENCE`."""
     try:
         async with asyncio.timeout(_PATIENCE):
             return await ask()

@@ -1,12 +1,12 @@
-"""Settings: how a gateway asks model servers, and what it records. Each stands here once.
+"""Settings: how a gateway asks model servers, and what it records. Each setting stands here once.
 
-To add one, for example how often a server is asked:
+To add a setting:
 
-    GatewaySettings    the field, with its default, and with its help text and what else argparse's `add_argument`
-                       takes: the flag of `art-otel gateway` is made of it
+    GatewaySettings    the field with its default, its help text and further arguments of argparse's `add_argument`;
+                       the flag of `art-otel gateway` is made from these
     GatewayKeywords    its type, for callers of `art_otel.gateway`
 
-The modules of the command line load this one for every verb, so it loads nothing of a server.
+The command line loads this module for every verb, so it imports nothing of a server.
 """
 
 from collections.abc import Iterable
@@ -16,10 +16,10 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 from art_otel.errors import UsageError
 
 Tokens: TypeAlias = Literal["auto", "passthrough", "exact", "off"]
-"""How token ids are had: `auto` is `exact` where the server can, else `passthrough`."""
+"""How the gateway gets token ids: `auto` is `exact` where the server can do that, else `passthrough`."""
 
 Translate: TypeAlias = Literal["auto", "never"]
-"""Whether requests may go to a server in another dialect."""
+"""Whether requests may be translated to another dialect for their server."""
 
 
 class GatewayKeywords(TypedDict, total=False):
@@ -34,7 +34,7 @@ class GatewayKeywords(TypedDict, total=False):
 
 
 def read_models(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    """Names of models: one text, in which commas may stand between, or several."""
+    """Names of models, given as one text with commas or as several texts: `"a, b"` gives `("a", "b")`."""
     if isinstance(names, str):
         names = names.split(",")
     return None if names is None else tuple(name.strip() for name in names)
@@ -42,7 +42,7 @@ def read_models(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class GatewaySettings:
-    """The settings. Raises UsageError for a value that is none."""
+    """The settings, described by their help texts. Raises UsageError for an invalid value."""
 
     tokens: Tokens = field(
         default="auto",
@@ -93,7 +93,7 @@ class GatewaySettings:
     )
 
     def __post_init__(self) -> None:
-        """Check the values that no type checker has seen."""
+        """Check the values at run time: not every caller uses a type checker."""
         for name, choices in (("tokens", get_args(Tokens)), ("translate", get_args(Translate))):
             if getattr(self, name) not in choices:
                 raise UsageError(f"{name}={getattr(self, name)!r}: use one of {', '.join(choices)}")
@@ -102,4 +102,4 @@ class GatewaySettings:
 
 
 SETTINGS: Final[tuple["Field[Any]", ...]] = fields(GatewaySettings)
-"""In the order in which the command line shows them."""
+"""The fields, in the order in which the command line shows them."""

@@ -1,11 +1,11 @@
-"""Splice: a prompt that continues sampled turns keeps their ids in the place of those that its template makes.
+"""Splice: puts the sampled ids of earlier turns into a prompt, in the place of the ids that the chat template makes.
 
-    rendered   ids of the template    [system, user][what the template makes of an answer][tail, user …]
-    prompt     ids that are sampled   [system, user][the ids that were sampled           ][tail, user …]
+    rendered   by the template   [system, user][ids that the template makes of the answer][tail, user …]
+    prompt     sampled from      [system, user][ids that were sampled                    ][tail, user …]
 
-Invariant: text decides. Ids are put in the place of others only where both have the same text, so the model reads what
-the template says, in the tokens that it wrote itself. The server alone decodes; what it was asked once is remembered
-as a form of the turn. Nothing is sent anywhere and nothing is remembered of a request here, but for those forms.
+Invariant: the text decides. Ids replace others only if both decode to the same text. So the model reads what the
+template says, in the tokens that it wrote itself. Only the server decodes (`decode`). Each different way in which a
+template spells a turn is decoded once and then remembered as a `form` of that turn.
 
 Sources: verl 6719, verifiers 626, NeMo-RL 3581 (stop tokens, tails of templates, templates that remove reasoning).
 """
@@ -21,7 +21,8 @@ DecodeIds: TypeAlias = Callable[[Sequence[int]], Awaitable[str]]
 SpliceOutcome: TypeAlias = Literal["spliced", "not_needed", "differing"]
 
 _JOINT: Final = 4
-"""Ids at the end of a prompt that are compared together with the completion, because its first token may join them."""
+"""So many ids at the end of a prompt are compared together with the completion: the template's tokenization may join
+the completion's first characters with them."""
 
 _EXCERPT: Final = 40
 _UNFINISHED: Final = "\ufffd"
@@ -30,16 +31,19 @@ _MARK: Final = re.compile(r"\s*<[^<>]*>\s*")
 
 
 def as_ids(numbers: Sequence[int]) -> IdArray:
-    """Token ids as they are kept."""
+    """Token ids as an array of 4-byte integers, which takes a ninth of a list's memory."""
     return array("i", numbers)
 
 
 @dataclass(eq=False, kw_only=True)
 class GatewayTurn:
-    """A completion of a rollout, behind the turn that its prompt continues.
+    """A sampled completion, as a node below the turn (`parent`) that its prompt continues.
 
-    `head` is what its prompt has behind that turn; `joint` is the end of the prompt with the completion, of which the
-    first `context` ids are the prompt's. `forms` are the ids that templates are known to make of `joint`.
+        prompt      … parent's ids | head            | 4 ids
+        joint                                        | 4 ids  completion      the first `context` ids are the prompt's
+
+    `is_stopped` says that the completion ends with a stop token. `forms` are the ids that templates were found to make
+    of the text of `joint`.
     """
 
     parent: "GatewayTurn | None"
@@ -50,14 +54,14 @@ class GatewayTurn:
     reasoning: str = ""
     forms: list[IdArray] = field(default_factory=list[IdArray])
     kept: list[IdArray] = field(default_factory=list[IdArray])
-    """Forms without the reasoning."""
+    """Forms in which the template has removed the reasoning."""
     children: "list[GatewayTurn]" = field(default_factory=lambda: list[GatewayTurn]())  # noqa: PLW0108 # the class is not there yet
     text: str | None = None
     shown: str = ""
-    """The text without an unfinished character at its end, which the server shows to nobody."""
+    """The text without an unfinished character at its end, which no client gets to see (and so never sends back)."""
 
     def path(self) -> IdArray:
-        """The prompt and the completion, as they were sampled."""
+        """The ids of the whole prompt and the completion, as they were sampled."""
         turns: list[GatewayTurn] = [self]
         while (parent := turns[-1].parent) is not None:
             turns.append(parent)
@@ -69,9 +73,12 @@ class GatewayTurn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Splice:
-    """What to sample from. `turn` is the one that the prompt continues, `tail` what it has behind it.
+    """The result: the ids to sample from (`prompt`).
 
-    `reason` says where the text differs from that of an earlier turn.
+    `turn` is the last turn that the prompt continues (None: it continues none), `tail` the ids behind that turn.
+    `outcome`: "spliced", "not_needed" (the template makes the sampled ids itself), or "differing" (an earlier turn
+    comes back with another text; `reason` says where). `is_reasoning_kept`: reasoning is in the prompt that the
+    template has removed.
     """
 
     prompt: IdArray
@@ -82,7 +89,7 @@ class Splice:
     is_reasoning_kept: bool = False
 
     def sampled(self, completion: Sequence[int], *, is_stopped: bool, reasoning: str = "") -> GatewayTurn:
-        """Give the turn that a completion of the prompt makes."""
+        """The turn that a completion of this prompt makes."""
         at = max(0, len(self.tail) - _JOINT)
         return GatewayTurn(
             parent=self.turn,
@@ -97,9 +104,10 @@ class Splice:
 async def splice(
     rendered: IdArray, turns: Sequence[GatewayTurn], decode: DecodeIds, *, keep_reasoning: bool = False
 ) -> Splice:
-    """Put the ids of the longest path of turns that a rendered prompt continues in the place of its own.
+    """Find the longest path of turns that a rendered prompt continues, and put its sampled ids into the prompt.
 
-    `turns` are those that continue no other, the latest last.
+    `turns` are the turns of the rollout that continue no other, the latest last. `decode` asks the server for the text
+    of ids. With `keep_reasoning` a turn also matches if the template has removed its reasoning.
     """
     best, end, best_kept = None, 0, False
     difference, differs_at = "", -1
@@ -128,7 +136,10 @@ async def splice(
 
 
 def _may_continue(turn: GatewayTurn, rendered: IdArray, at: int, start: int) -> bool:
-    """Whether a prompt has that of a turn, but for its last id, and something behind it."""
+    """Whether a rendered prompt has the ids of a turn's prompt at this place, and more ids behind them.
+
+    The last id of the turn's prompt may differ: the template's tokenization may join it with the completion.
+    """
     if rendered[at:start] != turn.head:
         return False
     common = max(0, turn.context - 1)
@@ -138,7 +149,10 @@ def _may_continue(turn: GatewayTurn, rendered: IdArray, at: int, start: int) -> 
 async def _match(
     turn: GatewayTurn, rendered: IdArray, start: int, decode: DecodeIds, *, keep_reasoning: bool
 ) -> tuple[int, bool] | str:
-    """Where the text of a turn ends in a prompt, and whether it lacks the reasoning; else where it differs."""
+    """Where the text of a turn ends in a rendered prompt, and whether its reasoning was removed there.
+
+    If the text is another one, returns a description of the difference instead.
+    """
     for form in (turn.joint, *turn.forms):
         if rendered[start : start + len(form)] == form:
             return start + len(form), False
@@ -164,7 +178,7 @@ async def _match(
 
 
 async def _shown(turn: GatewayTurn, text: str, decode: DecodeIds) -> str:
-    """The text of a turn up to the last id behind which no character is unfinished."""
+    """The text of a turn without the bytes of an unfinished character at its end."""
     if _UNFINISHED not in text:
         return text
     end = len(turn.joint) - turn.is_stopped
@@ -177,7 +191,8 @@ async def _shown(turn: GatewayTurn, text: str, decode: DecodeIds) -> str:
 
 
 def _behind_stop(turn: GatewayTurn, rendered: IdArray, start: int) -> int | None:
-    """Where a prompt has had as many of the token that ended a turn as the turn has."""
+    """The place in a rendered prompt behind the stop token of a turn: the first place from `start` on at which the stop
+    token has come as often as in the turn. None where there are fewer."""
     stop = turn.joint[-1]
     at = start - 1
     try:
@@ -189,8 +204,11 @@ def _behind_stop(turn: GatewayTurn, rendered: IdArray, start: int) -> int | None
 
 
 async def _behind_text(text: str, rendered: IdArray, start: int, decode: DecodeIds, guess: int) -> int:
-    """Where a prompt has had as many characters as a text; behind all tokens of the last one."""
-    low, high = start, len(rendered)  # up to low there are not too many characters, behind high there are
+    """The last place in a rendered prompt up to which it has no more characters than a text.
+
+    A search in growing steps from the likely place `start + guess`, then by halves: each try asks the server to decode.
+    """
+    low, high = start, len(rendered)  # up to `low` there are not too many characters, beyond `high` there are
     at = min(high, start + guess)
     step = 1
     while low < high:
@@ -205,7 +223,7 @@ async def _behind_text(text: str, rendered: IdArray, start: int, decode: DecodeI
 
 
 async def _lacks_reasoning(turn: GatewayTurn, text: str, decode: DecodeIds) -> bool:
-    """Whether a text is that of a turn without its reasoning, of which marks of the template may be left."""
+    """Whether a text is that of a turn without its reasoning. Marks such as `<think></think>` may be left of it."""
     if not turn.reasoning.strip() or turn.text is None or turn.reasoning.strip() not in turn.text:
         return False
     _, _, behind = turn.text.partition(turn.reasoning.strip())
@@ -218,7 +236,7 @@ async def _lacks_reasoning(turn: GatewayTurn, text: str, decode: DecodeIds) -> b
 
 
 def _difference(sampled: str, rendered: str, reasoning: str) -> str:
-    """Say where a text that comes back is another than the one that was sampled."""
+    """A description of where the text that comes back in a prompt differs from the one that was sampled."""
     at = next((at for at, pair in enumerate(zip(sampled, rendered, strict=False)) if pair[0] != pair[1]), None)
     if at is None:
         at = min(len(sampled), len(rendered))

@@ -1,14 +1,14 @@
-"""Translating: which requests go to their server as Chat Completions, because it has no other way, or none with ids.
+"""Translating: decides which requests go to their server as Chat Completions: it lacks the dialect, or ids in it.
 
-    the server lacks the dialect (404, 405, 501)              translated
-    it has the dialect, and samples it from ids (`exact`)      as it is
-    it has the dialect, and its Chat Completions give ids      translated, unless Chat cannot say the request, or the
-                                                               policy does not learn from the call
-    everything else                                            as it is
-    a stream with tools, where these have no ids (llama.cpp)   translated, and asked for whole: its events come at once,
-                                                               also those of Chat Completions
+    the server lacks the dialect (404, 405, 501)                 translated
+    it has the dialect, and samples it from ids (`exact`)        not translated
+    it has the dialect, and only its Chat Completions give ids   translated, unless Chat Completions cannot express the
+                                                                 request, or the call is untrained
+    everything else                                              not translated
+    a stream with tools, which has no ids (llama.cpp)            translated, also Chat Completions, and asked for as a
+                                                                 whole answer: all its events come at once
 
-Invariant: what a server has, its `ServerAbilities` say. What it does not say clearly changes nothing.
+Invariant: `ServerAbilities` say what a server has; an unclear result changes nothing.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _PROBE_SECONDS: Final = 30.0
 _TOKENIZE: Final = "/tokenize"
 _MODELS: Final = "models/"
-"""What stands before the name of a model in a body of Gemini's."""
+"""The prefix of a model's name in a body of Gemini's."""
 
 _BEARER: Final = b"Bearer "
 _KEYS: Final = tuple(name for api in API_DIALECTS.values() for name in api.headers[:1])
@@ -44,9 +44,9 @@ _OF_DIALECT: Final = frozenset(name for api in API_DIALECTS.values() for name in
 
 
 class Translating:
-    """Decides for each request, and remembers of each server what it has.
+    """Decides for each request whether to translate it, and translates it.
 
-    `abilities` are those of each server, by its URL. With `tokens` but `off`, a dialect without ids is as good as none.
+    `abilities` has those of each server, by its URL. Unless `tokens` is "off", a dialect without ids is translated, too.
     """
 
     def __init__(self, servers: Sends, abilities: Mapping[str, ServerAbilities], tokens: str) -> None:
@@ -59,9 +59,10 @@ class Translating:
     async def translate(
         self, exchange: Exchange, upstream: Upstream, headers: RawHeaders, query: str, *, is_trained: bool
     ) -> Translation | UntranslatableError | None:
-        """The translation of a request, or why there is none though its server lacks the dialect; None: as it is.
+        """The translation of a request; None if the request goes to the server as it is.
 
-        A call from which the policy does not learn needs no ids.
+        Returns the UntranslatableError if the server lacks the dialect and Chat Completions cannot express the request.
+        A call that is not trained needs no ids, so it is translated only if the server lacks its dialect.
         """
         is_chat = exchange.dialect == CHAT.name
         if API_DIALECTS[exchange.dialect].chat_request is None or not exchange.request:
@@ -69,14 +70,14 @@ class Translating:
         abilities, asked_with = self._abilities[upstream.url], chat_headers(headers, query)
         try:
             is_lacking = not is_chat and await self._lacks(abilities, exchange, asked_with)
-            if is_chat:  # of which only llama.cpp's has to be held; to ask others for a token might cost something
+            if is_chat:  # only llama.cpp needs this; testing any other server might cost money
                 is_better = is_trained and self._wants_ids and await abilities.is_llama(asked_with)
             else:
                 is_better = is_trained and await self._has_better_chat(abilities, exchange, asked_with)
             if not (is_lacking or is_better):
                 return None
             is_held = is_trained and await self._has_ids_if_held(abilities, exchange, asked_with)
-        except UpstreamError:  # the request itself will say it
+        except UpstreamError:  # a server that cannot be reached: the request itself will say so
             return None
         if is_chat and not is_held:
             return None
@@ -84,7 +85,10 @@ class Translating:
         return None if isinstance(made, UntranslatableError) and not is_lacking else made
 
     async def count(self, path: str, body: bytes, upstream: Upstream, headers: RawHeaders) -> OwnAnswer | None:
-        """The tokens of a prompt, counted by `/tokenize` of vLLM, where a server lacks the dialect's own count."""
+        """The answer to a request that counts the tokens of a prompt, by vLLM's `/tokenize`.
+
+        None if the request is another one, or if the server can count in this dialect itself.
+        """
         api = next((api for api in API_DIALECTS.values() if api.counts and path.endswith(api.counts.path_end)), None)
         if api is None or api.counts is None:
             return None
@@ -110,7 +114,7 @@ class Translating:
         return OwnAnswer(OK, "application/json", msgspec.json.encode({api.counts.field: counted})) if is_known else None
 
     async def _lacks(self, abilities: ServerAbilities, exchange: Exchange, headers: RawHeaders) -> bool:
-        """Whether a server has Chat Completions and not the dialect of a request."""
+        """Whether a server lacks the dialect of a request, and has Chat Completions."""
         if await abilities.has(exchange.path, headers) is not False:
             return False
         if await abilities.has(CHAT.path, headers) is False:
@@ -122,7 +126,7 @@ class Translating:
         return True
 
     async def _has_ids_if_held(self, abilities: ServerAbilities, exchange: Exchange, headers: RawHeaders) -> bool:
-        """Whether ids come with a whole answer, and not with the stream that was asked for."""
+        """Whether a stream with tools was asked for, which has no ids on this server, while a whole answer has them."""
         if not (self._wants_ids and exchange.streams_tools):
             return False
         model = exchange.settings.get("model")
@@ -131,7 +135,7 @@ class Translating:
         return bool(await abilities.chat_has_ids(model, headers)) and not await abilities.streams_ids(model, headers)
 
     async def _has_better_chat(self, abilities: ServerAbilities, exchange: Exchange, headers: RawHeaders) -> bool:
-        """Whether ids come with Chat Completions, and not with the dialect of a request."""
+        """Whether the server gives ids with Chat Completions, and not with the dialect of the request."""
         if not self._wants_ids:
             return False
         is_rendered = API_DIALECTS[exchange.dialect].is_rendered
@@ -141,9 +145,9 @@ class Translating:
 
 
 def chat_headers(headers: RawHeaders, query: str = "") -> list[tuple[bytes, bytes]]:
-    """The headers of a request that goes as Chat Completions: the key stands where these have it.
+    """The headers of a translated request: the API key moves to the header of Chat Completions.
 
-    x-api-key: KEY, x-goog-api-key: KEY, ?key=KEY      authorization: Bearer KEY
+    x-api-key: KEY   or   x-goog-api-key: KEY   or   ?key=KEY      ─►      authorization: Bearer KEY
     """
     kept = [(name, value) for name, value in headers if name not in _OF_DIALECT]
     given = [value for name, value in headers if name in _KEYS]
@@ -154,7 +158,7 @@ def chat_headers(headers: RawHeaders, query: str = "") -> list[tuple[bytes, byte
 
 
 def chat_exchange(exchange: Exchange, translation: Translation) -> Exchange:
-    """A request as its server sees it: what is recorded is what the model read and sampled."""
+    """The exchange with the server for a translated request. It is recorded, since the model reads and samples it."""
     made = Exchange("chat", CHAT.path, translation.body, exchange.start_ns)
     made.translation = translation
     return made

@@ -354,8 +354,8 @@ class FailedError(BrokenOffError):
 class Upstream:
     """One model server.
 
-    `open` counts the requests in progress, `rollouts` the rollouts that were assigned to it. `is_out` says that it could
-    not be reached the last time. `shown` is its URL for logs, without user and password.
+    `open` counts the requests in progress, `rollouts` the rollouts that were assigned to the server. `is_out` says that
+    the server could not be reached the last time. `shown` is its URL for logs, without user and password.
     """
 
     def __init__(self, url: str) -> None:

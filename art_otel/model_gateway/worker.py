@@ -1,9 +1,10 @@
-"""Worker: one of the processes of `art-otel gateway --workers N`: a gateway that answers at the address of its parent.
+"""Worker: one process of `art-otel gateway --workers N`: a gateway that answers at the address of its parent.
 
-Invariant: a rollout is at one worker, which its id decides, so what is known of it (calls, limit, sampled ids) is in
-one process. A request of another worker's rollout is handed over, with its connection (`handover`). What is asked of
-the receiver is handed to the parent, which finds in the spool files of its workers what has ended. A worker ends when
-its standard input does, so never later than its parent.
+    worker = crc32(rollout id) % N        a request for another worker's rollout is handed over, with its connection
+
+Invariant: the id of a rollout decides its worker, so the calls, the limit and the sampled ids of a rollout are all in
+one process. Requests for the receiver are handed to the parent, which reads the spool files of all workers. A worker
+ends when its standard input ends, so never later than its parent.
 """
 
 import asyncio
@@ -38,15 +39,15 @@ from art_otel.receiver.receiver import guard
 from art_otel.spool import SpoolWriter
 
 _SLOT: Final = 2 + 8 + 4 + 1024
-"""Bytes; a rollout's id has at most 256 characters."""
+"""Bytes of a slot: the length, the start, the attempt and the rollout's id, of 256 characters of up to 4 bytes."""
 
 _MOST: Final = (1 << 32) - 1
 _SLOTS: Final = 4096
-"""As many as a server has connections."""
+"""One slot for each connection that a server accepts at once."""
 
 
 class CallInFlight(NamedTuple):
-    """A call of an attempt at a rollout, which began at `start_ns`."""
+    """A running call: its rollout, the attempt, and its start in nanoseconds since the epoch."""
 
     rollout_id: str
     attempt: int
@@ -54,7 +55,10 @@ class CallInFlight(NamedTuple):
 
 
 class CallsInFlight:
-    """The table in a file, which both processes map into their memory: to write to it takes no call of the system."""
+    """A table of the running calls of a worker, so that the parent knows them if the worker dies.
+
+    The table is a file that both processes map into memory: writing to it costs no system call, and it survives a kill.
+    """
 
     def __init__(self, path: Path) -> None:
         with path.open("a+b") as file:
@@ -63,7 +67,7 @@ class CallsInFlight:
         self._free = list(range(_SLOTS))
 
     def begin(self, call: CallInFlight) -> int | None:
-        """Note a call, and give its slot; None where all are taken."""
+        """Note a call, and return its slot; None where all slots are taken."""
         if not self._free:
             return None
         slot = self._free.pop()
@@ -72,16 +76,16 @@ class CallsInFlight:
             call.start_ns.to_bytes(8) + min(call.attempt, _MOST).to_bytes(4) + call.rollout_id.encode(errors="replace")
         )
         self._memory[at + 2 : at + 2 + len(facts)] = facts
-        self._memory[at : at + 2] = len(facts).to_bytes(2)  # last: what is half written is no call
+        self._memory[at : at + 2] = len(facts).to_bytes(2)  # last: a worker killed before this line leaves a free slot
         return slot
 
     def end(self, slot: int) -> None:
-        """Forget a call that was recorded."""
+        """Free the slot of a call that was recorded."""
         self._memory[slot * _SLOT : slot * _SLOT + 2] = b"\0\0"
         self._free.append(slot)
 
     def take(self) -> Iterator[CallInFlight]:
-        """The calls of a worker that has died, which are forgotten then."""
+        """Take the running calls of a worker that has died out of the table."""
         for at in range(0, _SLOTS * _SLOT, _SLOT):
             if length := int.from_bytes(self._memory[at : at + 2]):
                 facts = self._memory[at + 2 : at + 2 + length]
@@ -94,10 +98,11 @@ _SWITCH: Final = 0.001
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerStart:
-    """What a worker is told: its `number` of `count`, the folder of the run in the spool, and the processes' sockets.
+    """The start parameters of a worker.
 
-    `listening` and `inbox` are descriptors that it inherits. `folder` has the inboxes of all, by `inbox_of`;
-    the process `parent` removes it in the end.
+    - `number`: which of the `count` workers it is. `run`: the folder of this run in the spool.
+    - `listening`, `inbox`: file descriptors of sockets that the worker inherits.
+    - `folder`: has the inboxes of all processes (`inbox_of`); the process with the pid `parent` removes it at the end.
     """
 
     options: GatewayOptions
@@ -111,7 +116,8 @@ class WorkerStart:
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker says, a line of JSON: that it listens, or why it cannot; which rollouts run, and its counts."""
+    """A report of a worker to its parent, a line of JSON: that it listens, or why it cannot (`refused`); the ids of its
+    open rollouts, and its counters."""
 
     listens: bool = False
     refused: str | None = None
@@ -123,17 +129,17 @@ PARENT: Final = "parent"
 
 
 def inbox_of(folder: Path, process: int | str) -> Path:
-    """Where a worker, by its number, or the parent takes connections over."""
+    """The path of the socket at which a process (a worker by its number, or `PARENT`) takes connections over."""
     return folder / f"{process}.sock"
 
 
 def calls_of(folder: Path, number: int) -> Path:
-    """The table of the calls in flight of a worker."""
+    """The path of a worker's table of running calls."""
     return folder / f"{number}.calls"
 
 
 class GatewayWorker:
-    """The gateway of a worker, and what it writes to: the WorkerRecorder. It reports to the descriptor `reports`."""
+    """The gateway of a worker; it is the gateway's `WorkerRecorder`, too. It writes its reports to a descriptor."""
 
     def __init__(self, start: WorkerStart, reports: int) -> None:
         self._start = start
@@ -150,7 +156,7 @@ class GatewayWorker:
         self._http = HttpServer(self._gateway.application(self._own_paths), options.http, None, [listening])
 
     async def run(self, ended: asyncio.Event) -> None:
-        """Answer until it is told to end, and report."""
+        """Answer requests until `ended` is set."""
         await self._gateway.start()
         await self._http.start()
         loop = asyncio.get_running_loop()
@@ -168,22 +174,22 @@ class GatewayWorker:
         self.keep_open(())
 
     def keep_open(self, rollout_ids: Sequence[str]) -> None:
-        """Report which rollouts run, and what was counted."""
+        """Report the open rollouts and the counters to the parent."""
         counts = [*self.metrics.counts(), ("art_otel_spool_bytes_total", "", self._spool.counts.bytes)]
         _report(self._reports, WorkerReport(open=[*rollout_ids], counts=counts))
 
     def begin_call(self, rollout: GatewayRollout, start_ns: int) -> int | None:
-        """Note a call where the parent finds it if this worker dies, and give its slot; None where all are taken."""
+        """Note a call in case this worker dies, and return its slot; None where all slots are taken."""
         return self._calls.begin(CallInFlight(rollout.rollout_id, rollout.attempt, start_ns))
 
     def end_call(self, slot: int) -> None:
-        """Forget a call that was recorded."""
+        """Free the slot of a call that was recorded."""
         self._calls.end(slot)
 
     async def is_elsewhere(self, scope: Scope, body: bytes, key: str) -> bool:
-        """Hand a request over where another worker has what `key` names, and say so.
+        """If another worker has the rollout `key`, hand the request over to that worker, and return True.
 
-        What names nothing is a conversation, of which worker 0 has all.
+        An empty key is a conversation without a rollout id; worker 0 has all of these.
         """
         owner = zlib.crc32(key.encode(errors="replace")) % self._start.count if key else 0
         if owner == self._start.number:
@@ -192,7 +198,7 @@ class GatewayWorker:
         return True
 
     async def _own_paths(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer what is said of a rollout; all other paths are the parent's."""
+        """Answer requests that end or reward a rollout; hand those for the receiver over to the parent."""
         if is_of_rollout(scope["path"]):
             await self._own(scope, receive, send)
             return
@@ -204,7 +210,7 @@ class GatewayWorker:
 
 
 def _report(to: int, what: WorkerReport) -> None:
-    """Say something to the parent, as long as that is there."""
+    """Write a report to the parent; nothing if the parent has ended."""
     line = memoryview(msgspec.json.encode(what) + b"\n")
     with suppress(BrokenPipeError):
         while line:
@@ -212,9 +218,9 @@ def _report(to: int, what: WorkerReport) -> None:
 
 
 def main() -> None:
-    """Run a worker. The standard input has a WorkerStart, and ends when the worker has to."""
+    """Run a worker. Standard input has a WorkerStart, and ends when the worker must end."""
     reports = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what is printed is no report
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a `print` anywhere must not get between the reports
     sys.setswitchinterval(_SWITCH)
     start: WorkerStart = pickle.load(sys.stdin.buffer)  # noqa: S301 # it comes from the parent
     loop = new_loop()
@@ -232,6 +238,6 @@ def main() -> None:
         loop.run_until_complete(GatewayWorker(start, reports).run(ended))
     except UsageError as error:
         _report(reports, WorkerReport(refused=str(error)))
-    if os.getppid() != start.parent:  # it was killed, and removes nothing any more
+    if os.getppid() != start.parent:  # the parent was killed, so this worker removes the folder
         shutil.rmtree(start.folder, ignore_errors=True)
     os._exit(0)  # a thread may still wait at the standard input

@@ -1,11 +1,11 @@
-"""Workers: the parent of a gateway of several processes: it begins them, and is the receiver of what they write.
+"""Workers: the parent process of a gateway with several workers. It starts them, and it is their receiver.
 
     agents ─► one address ─► worker 0 ─► spool file ─┐
-                        └──► worker 1 ─► spool file ─┴─► parent: what has ended ─► trainers
-                             worker 1, died ─► the parent writes its calls in flight as failed, and begins it again
+                        └──► worker 1 ─► spool file ─┴─► parent: finished rollouts ─► trainers
+                             worker 1 died ─► the parent writes its running calls as failed, and starts it again
 
-Invariant: a connection that waits is answered whatever worker dies, because the parent keeps the sockets. No call is
-lost in silence: each that a dead worker had begun is a failed call of its rollout. All end together.
+Invariant: a waiting connection is answered even if a worker dies, because the parent keeps the sockets open. No call is
+lost silently: each running call of a dead worker becomes a failed call of its rollout. All processes end together.
 """
 
 import asyncio
@@ -55,17 +55,17 @@ _AUTOLOAD: Final = "ART_OTEL_ENABLED"
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 20.0
 _PAUSE: Final = 1.0
-"""Seconds before a worker that died at once is begun again."""
+"""Seconds of pause before a worker that died within this time is started again."""
 
 _DIED: Final = "GatewayWorkerDied"
 _CALL: Final = call_identity("chat", API_DIALECTS["chat"].path, None, "")[1]
-"""What the span of a lost call says of what was asked: nobody knows more."""
+"""The attributes of a lost call's span. The request died with the worker, so model and dialect are not known."""
 
 
 class GatewayWorkers:
-    """A gateway of `count` processes, and this one. It is its receiver's Front.
+    """A gateway of `count` worker processes and this parent; it is the receiver's `Front`.
 
-    Raises UsageError for options that make no sense.
+    Raises UsageError for options that do not work with workers.
     """
 
     routes: Sequence[Route] = ()
@@ -87,23 +87,23 @@ class GatewayWorkers:
 
     @property
     def url(self) -> str:
-        """Where the workers listen."""
+        """The address at which the workers listen."""
         return f"http://{self._options.receiver.http}"
 
     def application(self, receiver: ASGIApp) -> ASGIApp:
-        """The receiver answers what workers hand over."""
+        """The receiver's own application: only requests for the receiver are handed over to this process."""
         return receiver
 
     async def start(self) -> None:
-        """Begin the workers. Raises UsageError where one refuses to."""
+        """Start the workers. Raises UsageError if one of them cannot start."""
         await asyncio.to_thread(self._start)
 
     async def leave(self) -> None:
-        """End the workers, and wait until they have written what they know."""
+        """End the workers, and wait until they have written all their spans."""
         await asyncio.to_thread(self._end)
 
     async def stop(self) -> None:
-        """Forget the sockets."""
+        """Close the sockets, and remove their folder."""
         self._inbox.close()
         for each in (*self._inboxes, self._listening):
             each.close()
@@ -125,7 +125,7 @@ class GatewayWorkers:
                 worker.thread.join()
 
     def start_of(self, number: int) -> WorkerStart:
-        """What a worker is told."""
+        """The start parameters of a worker."""
         return WorkerStart(
             options=self._options,
             number=number,
@@ -138,7 +138,7 @@ class GatewayWorkers:
         )
 
     def write_lost(self, calls: Iterable[CallInFlight]) -> int:
-        """Write the calls that a dead worker had begun as failed ones, and give how many they are."""
+        """Write the running calls of a dead worker as failed ones; return how many they are."""
         lost = list(calls)
         spans = list(_lost_spans(lost))
         try:
@@ -150,7 +150,7 @@ class GatewayWorkers:
 
 
 class _WorkerProcess:
-    """A worker, begun again as often as it dies, and the thread that hears its reports."""
+    """A worker process, started again as often as it dies, and the thread that reads its reports."""
 
     def __init__(self, parent: GatewayWorkers, number: int) -> None:
         self._parent = parent
@@ -163,7 +163,7 @@ class _WorkerProcess:
         self.thread = threading.Thread(target=self._run, name=f"art-otel worker {number}", daemon=True)
 
     def end(self) -> None:
-        """Let it end by itself; one that takes too long is killed."""
+        """Let the process end by itself; kill it after some seconds."""
         with self._lock:
             self._is_ending = True
             process = self._process
@@ -198,14 +198,14 @@ class _WorkerProcess:
             time.sleep(_PAUSE if time.monotonic() - began < _PAUSE else 0.0)
 
     def _listen(self, process: "subprocess.Popen[bytes]") -> None:
-        """Hear what it reports, until it has ended."""
+        """Read the reports of the process until it has ended."""
         assert process.stdout is not None  # noqa: S101 # it is a pipe
         receiver, name = self._parent.receiver, f"worker {process.pid}"
         with process.stdout as reports:
             for line in reports:
                 try:
                     said = msgspec.json.decode(line, type=WorkerReport)
-                except msgspec.DecodeError:  # it was killed while it wrote
+                except msgspec.DecodeError:  # half a line: the worker was killed while it wrote
                     continue
                 if said.listens:
                     self.refused = None
@@ -224,13 +224,13 @@ def _begin(start: WorkerStart) -> "subprocess.Popen[bytes]":
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=(start.listening, start.inbox),
-        process_group=0,  # Ctrl-C is the parent's
+        process_group=0,  # Ctrl-C must reach the parent only, which ends the workers in order
     )
     assert process.stdin is not None  # noqa: S101 # it is a pipe
     try:
         process.stdin.write(pickle.dumps(start))
         process.stdin.flush()
-    except BrokenPipeError:  # it has ended, which its reports say
+    except BrokenPipeError:  # the process has ended already; its exit status tells
         pass
     return process
 
@@ -244,7 +244,7 @@ def _close_input(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _lost_spans(lost: Sequence[CallInFlight]) -> Iterable[Span]:
-    """The spans of calls that a dead worker had begun, and the own spans of their rollouts, which count them."""
+    """The spans of the running calls of a dead worker, and editions of their rollouts' own spans that count them."""
     resource, end_ns = gateway_resource(), now_ns()
     rollouts: dict[tuple[str, int], GatewayRollout] = {}
     for call in lost:
