@@ -1,8 +1,7 @@
-"""Answer shapes: what a server sampled and parsed, as the answer of a dialect; Chat Completions and Completions here.
+"""Answer shapes: write a chat completion as the answer of a dialect; here those of Chat Completions and Completions.
 
-Invariant: one parsing, of the server, makes all of them: a chat completion whole, or the choices of its chunks one by
-one. A shape adds what its dialect has around that, field by field as vLLM 0.32 or 0.33 answers itself, but for ids and
-times.
+Invariant: the server's parsers make a chat completion, or the choices of its chunks, and all shapes start from that. A
+shape writes the same fields as vLLM 0.32 or 0.33 would in the dialect; only ids and times differ.
 
 Source: answers of vLLM 0.32 and 0.33
 """
@@ -19,17 +18,17 @@ from art_otel.spans import Value
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _FIRST_OF_SERVER: Final = 500
-"""The first status that says that the server is to blame."""
+"""Statuses from here on are errors of the server, below they are errors of the request."""
 
 AnswerFields: TypeAlias = dict[str, Value]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asking:
-    """What an agent asked, as far as its answer says it again.
+    """The facts about a request that its answer needs.
 
-    `since_0_33` says that the server answers as vLLM 0.33 does, `is_translated` that it has not the dialect: the answer
-    is as the API's own servers have it.
+    `request` is the agent's request, `sampling` the settings of the sampling. `since_0_33`: the answer has the fields
+    of vLLM 0.33. `is_translated`: the server lacks the dialect, so the answer follows the API's own servers, not vLLM.
     """
 
     answer_id: str
@@ -49,11 +48,11 @@ class Asking:
 
     @property
     def usage_asked(self) -> bool:
-        """Whether a stream of OpenAI's says at its end what it used."""
+        """Whether the agent asked for the usage at the end of its stream."""
         return bool(self._stream_options.get("include_usage"))
 
     def running_usage(self, choice: AnswerFields) -> AnswerFields:
-        """What the chunk of a choice says of that, where it was asked to."""
+        """The running usage for a chunk, if the agent asked for one in every chunk; else {}."""
         if not (self.usage_asked and self._stream_options.get("continuous_usage_stats")):
             return {}
         prompt, sampled = len(self.prompt_ids), choice.get("sampled", 0)
@@ -65,18 +64,18 @@ class Asking:
 
 
 def error_body(status: int, message: str, said: Value = None, field: Value = None) -> AnswerFields:
-    """An error as OpenAI's servers send it. `said` is that of another server, if there is one."""
+    """An error as OpenAI's servers send it. `said` has fields of the server's own error, if there is one."""
     kind = "invalid_request_error" if status < _FIRST_OF_SERVER else "server_error"
     return {"error": {"type": kind, "code": None, "param": field, **(values.mapping(said) or {}), "message": message}}
 
 
 class AnswerShape(Protocol):
-    """The answer of one dialect."""
+    """Writes the answer of one dialect: `whole`, or `begin`, `piece` for each choice of each chunk, and `end`."""
 
     def __init__(self, asking: Asking) -> None: ...
 
     def whole(self, completion: AnswerFields) -> AnswerFields:
-        """The answer that a chat completion makes."""
+        """The answer for a whole chat completion."""
         ...
 
     def begin(self) -> bytes:
@@ -84,31 +83,31 @@ class AnswerShape(Protocol):
         ...
 
     def piece(self, choice: AnswerFields) -> bytes:
-        """The events of a choice of a chunk. Its `sampled` counts the tokens of the choice up to here."""
+        """The events for a choice of a chunk. The choice's `sampled` is the number of its tokens so far."""
         ...
 
     def end(self, usage: AnswerFields) -> bytes:
-        """The events when all is sampled. What ends the stream comes last."""
+        """The events after everything is sampled; the last one ends the stream."""
         ...
 
     def failed(self, error: AnswerFields) -> bytes:
-        """The events where the sampling broke off, of an error as OpenAI has them."""
+        """The events for sampling that broke off. `error` has the fields of OpenAI's errors."""
         ...
 
 
 class ChatShape:
-    """Chat Completions."""
+    """Writes answers as Chat Completions."""
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
         self._has_ids = bool(asking.request.get("return_token_ids"))
 
     def whole(self, completion: AnswerFields) -> AnswerFields:
-        """The chat completion as it is."""
+        """The chat completion itself, with the ids of the prompt if the agent asked for ids."""
         return {**completion, "prompt_token_ids": [*self._asking.prompt_ids] if self._has_ids else None}
 
     def begin(self) -> bytes:
-        """The chunk that says the role."""
+        """A chunk with the role for each choice."""
         choices = [
             {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
             for index in range(self._asking.n)
@@ -118,7 +117,7 @@ class ChatShape:
         return b"".join(self._chunk([choice], more) for choice in choices)
 
     def piece(self, choice: AnswerFields) -> bytes:
-        """A chunk, where there is something to say."""
+        """A chunk; b"" where it would be empty."""
         delta = _filled(values.mapping(choice.get("delta")) or {})
         delta.pop("role", None)
         is_end = choice.get("finish_reason") is not None
@@ -138,7 +137,7 @@ class ChatShape:
         return self._chunk([made], self._asking.running_usage(choice))
 
     def end(self, usage: AnswerFields) -> bytes:
-        """The usage, where it was asked for, and the end."""
+        """The usage, if the agent asked for it, and `[DONE]`."""
         chunk = self._chunk([], {"usage": usage}) if self._asking.usage_asked else b""
         return chunk + _DONE
 
@@ -153,7 +152,7 @@ class ChatShape:
 
 
 class CompletionShape:
-    """Completions. Their choices have a text, and are not parsed."""
+    """Writes answers as Completions, whose choices are plain texts and need no parsing."""
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
@@ -161,7 +160,7 @@ class CompletionShape:
         self._offsets: dict[int, int] = {}
 
     def whole(self, completion: AnswerFields) -> AnswerFields:
-        """A completion of the choices."""
+        """The completion with these choices."""
         choices = [
             {**self._choice(choice), "prompt_logprobs": None, "routed_experts": None}
             for choice in completion["choices"]
@@ -217,17 +216,17 @@ def _data(fields: AnswerFields) -> bytes:
 
 
 def event(fields: AnswerFields) -> bytes:
-    """An event that is named by its type."""
+    """A server-sent event with the field `type` as its name."""
     return b"event: " + str(fields["type"]).encode() + b"\n" + _data(fields)
 
 
 def _weights(asking: Asking, choice: AnswerFields) -> AnswerFields:
-    """The versions of the weights that sampled a choice, or null, where the server has a field for them."""
+    """The field with the versions of the weights that sampled a choice (or null); {} before vLLM 0.33."""
     return {"weight_versions": choice.get("weight_versions")} if asking.since_0_33 else {}
 
 
 def _filled(delta: Mapping[str, Value]) -> AnswerFields:
-    """A delta without what is null in it."""
+    """A delta without its null fields and empty lists."""
     made: AnswerFields = {name: value for name, value in delta.items() if value is not None and value != []}
     if "tool_calls" in made:
         made["tool_calls"] = [
@@ -242,7 +241,10 @@ def _filled(delta: Mapping[str, Value]) -> AnswerFields:
 
 
 def _text_logprobs(logprobs: AnswerFields, offset: int) -> tuple[AnswerFields, int]:
-    """The logprobs of Completions, of those of Chat Completions, and the offset behind them: tokens count, not text."""
+    """Turn logprobs of Chat Completions into those of Completions. Also returns the next text offset.
+
+    Offsets add up the lengths of the tokens' texts, which may differ from the text itself, as vLLM's do.
+    """
     entries = [*logprobs["content"]]
     offsets: list[int] = []
     for entry in entries:

@@ -1,12 +1,13 @@
-"""API dialects: the APIs in which completions are asked for, a row each, with all that other modules ask of one.
+"""API dialects: the APIs in which completions are asked for, one row each, with all that other modules need of one.
 
     the gateway, the client's hook     the dialect of a path, what is asked for beside it, how its stream is joined,
                                        and how the span of its call is named
     translation                        its request as Chat Completions has it, its answers and errors
     grading                            where a server has it, and its name
 
-Invariant: what other modules ask of a dialect is in its row. Its requests, answers and errors are in a module of
-`exchange/`, what ends and cuts its answers in `exchange`, and what its bodies mean in `conventions/bodies/`.
+Invariant: other modules read a dialect's row and do not ask for its name. Each dialect's requests, answers and errors
+are in a module of `exchange/`, the ends of its streams in `exchange`, and the meaning of its bodies in
+`conventions/bodies/`.
 """
 
 import re
@@ -34,7 +35,7 @@ from art_otel.spans import Value
 
 
 class TokenRequest(NamedTuple):
-    """What a server is asked for so that it says token ids and logprobs: by fields of the body, and by headers."""
+    """The fields of a body, and the headers, that make a server return token ids and logprobs."""
 
     fields: Mapping[str, object]
     headers: Mapping[str, str]
@@ -44,7 +45,7 @@ NOTHING: Final = TokenRequest({}, {})
 
 
 class TokenCount(NamedTuple):
-    """How the tokens of a prompt are counted: the end of the path, and the field of the answer."""
+    """The dialect's request that counts the tokens of a prompt: the end of its path, and the field of its answer."""
 
     path_end: str
     field: str
@@ -54,14 +55,16 @@ class TokenCount(NamedTuple):
 class ApiDialect:
     """One API.
 
-    `path` is where a server has it, with `{model}` where the model stands in it; `path_end` is how its paths end behind
-    any prefix. `provider` and `operation` are GenAI's words for it. `asks` are the fields that make a server say ids.
-    vLLM's `/render` knows it if `is_rendered`.
-    `assembler` joins the events of a stream, `shape` writes answers, `error` the body of one, of a status, a message,
-    the error of Chat Completions and the path to the field that is wrong.
-    `chat_request` writes a request as Chat Completions has it and raises UntranslatableError; None where that is not
-    done. `chat_settings` are the settings of it that the server's parsers need.
-    `headers` are those that mean nothing in another dialect; the first one has the API key, if it has a header.
+    - `path`: where servers have it; `{model}` stands for the model. `path_end`: how its paths end, after any prefix.
+    - `provider`, `operation`: values of the GenAI conventions for the span of a call.
+    - `asks`: what makes servers return token ids. `is_rendered`: vLLM's `/render` knows the dialect.
+    - `assembler`: joins the events of a stream. `shape`: writes answers.
+    - `error`: writes an error, from a status, a message, an error of Chat Completions (or None), and the path of the
+      wrong field (or None).
+    - `chat_request`: writes a request as Chat Completions, and raises UntranslatableError; None for a dialect that is
+      not translated. `chat_settings`: the settings for the server's parsers.
+    - `counts`: the request that counts tokens, where the dialect has one.
+    - `headers`: those that have a meaning only in this dialect; the first one has the API key.
     """
 
     name: WireDialect
@@ -144,12 +147,12 @@ API_DIALECTS: Final[Mapping[WireDialect, ApiDialect]] = {row.name: row for row i
 CHAT: Final = API_DIALECTS["chat"]
 
 _OF_THREAD: Final = re.compile(r"/threads/[^/]+/messages$")
-"""OpenAI's Assistants: a message is put into a thread, and nobody answers it yet."""
+"""A path of OpenAI's Assistants that ends like Anthropic's Messages: it only adds a message to a thread."""
 
 
 @lru_cache(maxsize=256)  # agents ask at few paths, again and again
 def dialect_of(path: str) -> WireDialect | None:
-    """How a POST to a path, as `plain` gives it, asks for a completion; None for one that asks for something else."""
+    """The dialect in which a POST to a (plain) path asks for a completion; None where it asks for something else."""
     if _OF_THREAD.search(path):
         return None
     return next((name for name, dialect in API_DIALECTS.items() if dialect.path_end.search(path)), None)
@@ -157,7 +160,7 @@ def dialect_of(path: str) -> WireDialect | None:
 
 @lru_cache(maxsize=256)  # an app asks the same servers for the same models, again and again
 def call_identity(dialect: WireDialect, path: str, model: str | None, server: str) -> tuple[str, Mapping[str, Value]]:
-    """The name of a call's span, and what is known of it before its bodies are read. `server` is a URL or a host."""
+    """The name of a call's span, and its attributes before the bodies are read. `server` is a URL or a host."""
     operation = API_DIALECTS[dialect].operation
     attributes = {
         OPERATION_NAME: operation,

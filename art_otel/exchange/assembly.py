@@ -1,6 +1,6 @@
-"""Assembly: the events of a stream, joined to the body that the same answer has without streaming.
+"""Assembly: joins the events of a stream to the body that the same answer has without streaming.
 
-Invariant: pieces are joined in the order in which they came, in time linear in their size; what never came is absent.
+Invariant: pieces are joined in the order in which they came, in linear time; a field that never came is absent.
 Chat Completions and Completions are joined by `conventions.bodies.chunks`, which reads recorded streams as well.
 
 Sources: https://platform.openai.com/docs/api-reference/responses-streaming,
@@ -67,7 +67,7 @@ class ResponsesAssembler:
             _add_to_item(self._items[output_index], kind, event)
 
     def body(self) -> dict[str, Value]:
-        """Return the response body as far as it has come."""
+        """The response's body so far. If the last event has no output, the output is that of the items."""
         items = [whole(self._items[output_index]) for output_index in sorted(self._items)]
         return {**self._response, "output": values.items(self._response.get("output")) or items}
 
@@ -95,10 +95,11 @@ _DELTAS: Final = {
     "input_json_delta": "partial_json",
     "compaction_delta": "content",
 }
-"""The field of each kind of a piece of a content block, and the block's, but for a tool's input, which is parsed."""
+"""By the kind of a delta: the field with its piece, which is also the field of the block. Only the pieces of a tool's
+input (`partial_json`) become another field (`input`)."""
 
 _TOLD_LAST: Final = ("context_management", "input_transformations")
-"""What a server says of the prompt, in the message or behind it."""
+"""Facts about the prompt, which a server sends in the message or in the last event."""
 
 
 class MessagesAssembler:
@@ -129,8 +130,9 @@ class MessagesAssembler:
                 _add_to_block(self._blocks[index], field, piece)
 
     def body(self) -> dict[str, Value]:
-        """The message so far. `message_start` has a count of tokens that no token was sampled for yet."""
+        """The message so far."""
         message = self._message
+        # `message_start` has a count of sampled tokens before any was sampled: it is left out until the true one comes.
         usage = values.mapping(message.get("usage"))
         if usage is not None and not self._is_counted:
             usage = {name: count for name, count in usage.items() if name != "output_tokens"}
@@ -156,7 +158,7 @@ def _block(block: dict[str, Value]) -> dict[str, Value]:
 
 
 def _input(block: dict[str, Value], text: str) -> Value:
-    """The input of a tool: the text that was sampled; of a tool that the server ran, what agents send back."""
+    """The input of a tool call: the sampled text itself; parsed for a tool that the server ran, as agents see it."""
     parsed = None if block.get("type") == "tool_use" else json_object(text.encode())
     return (text or block.get("input")) if parsed is None else parsed
 
@@ -165,7 +167,7 @@ _HEAD: Final = ("responseId", "modelVersion", "promptFeedback", "usageMetadata")
 
 
 class GeminiAssembler:
-    """Joins the responses of a stream to one. Texts in a row are one part, if both or neither are thoughts."""
+    """Joins the responses of a stream to one. Texts in a row become one part, if both or neither are thoughts."""
 
     def __init__(self) -> None:
         self._head: dict[str, Value] = {}
@@ -194,7 +196,7 @@ class _Candidate:
         self._fields: dict[str, Value] = {}
         self._parts: list[dict[str, Value]] = []
         self._texts: list[str] = []
-        """The pieces of the last part, where that is a text."""
+        """The pieces of the last part, where that part is a text; [] otherwise."""
 
     @property
     def has_ended(self) -> bool:
@@ -229,7 +231,7 @@ _JSON: Final = JSONDecoder(strict=False)
 
 
 def gemini_responses(array: bytes) -> Iterator[dict[str, Value]]:
-    """The responses that an array of JSON has as far as it came."""
+    """Iterate over the whole responses in a JSON array, which may be cut off."""
     text, at = array.decode(errors="replace"), 0
     while (begins := text.find("{", at)) >= 0:
         try:

@@ -1,6 +1,6 @@
-"""Chat request: a request of any dialect as Chat Completions has it.
+"""Chat request: builds a request to Chat Completions from a request of any dialect.
 
-Invariant: messages keep their order; what one turn of the model said is one message, however many items said it.
+Invariant: messages keep their order. One turn of the model becomes one message, however many items it has:
 
     assistant: reasoning, text, call A      items or blocks in a row
     tool: result of A
@@ -18,7 +18,7 @@ _DATA: Final = "data:"
 
 
 class UntranslatableError(Exception):
-    """A request asks for what Chat Completions cannot say. `field` is the path to it, such as `tools[2].type`."""
+    """Raised for a request that Chat Completions cannot express. `field` is the path to the reason: `tools[2].type`."""
 
     def __init__(self, field: str, why: str) -> None:
         super().__init__(f"{field}: {why}")
@@ -33,30 +33,30 @@ class ChatRequest(NamedTuple):
 
 
 def as_it_is(request: Mapping[str, Value]) -> ChatRequest:
-    """A request of Chat Completions itself."""
+    """The request of an agent that speaks Chat Completions itself."""
     return ChatRequest({**request}, [])
 
 
 class ChatMessages:
-    """The messages of a request, as they are added."""
+    """Builds the messages of a request."""
 
     def __init__(self) -> None:
         self.messages: list[AnswerFields] = []
 
     def add_system(self, text: str) -> None:
-        """Add instructions. Those at the beginning are one message, as templates want it."""
+        """Add instructions. Those in a row become one message: many templates accept only one, at the beginning."""
         if self.messages and self.messages[-1]["role"] == "system":
             self.messages[-1]["content"] += f"\n\n{text}"
         else:
             self.messages.append({"role": "system", "content": text})
 
     def add_user(self, parts: Sequence[AnswerFields]) -> None:
-        """Add what the user says, in parts of text and images."""
+        """Add a message of the user, made of texts and images; nothing without parts."""
         if parts:
             self.messages.append({"role": "user", "content": _content(parts)})
 
     def add_sampled(self, *, text: str = "", reasoning: str = "", calls: Sequence[AnswerFields] = ()) -> None:
-        """Add what the model said: to the message before, if it said that too."""
+        """Add what the model said; it joins the message before, if that is the model's, too."""
         if not (text or reasoning or calls):
             return
         if not self.messages or self.messages[-1]["role"] != "assistant":
@@ -69,10 +69,11 @@ class ChatMessages:
             message["tool_calls"] = [*message.get("tool_calls", ()), *calls]
 
     def continuation(self, template_kwargs: Value = None) -> AnswerFields:
-        """The settings by which the model goes on with what it is said to have begun to say, where that stands last.
+        """The settings by which the model continues the last message, if that is the model's own; else {}.
 
-        vLLM and SGLang read them; llama.cpp goes on by itself. Without them the turn is over, and a new one begins.
-        Who has begun to answer does not think any more: parsers would take the rest for thoughts.
+        vLLM and SGLang need them, else the model begins a new turn; llama.cpp continues without them. Thinking is
+        turned off, because a model that has begun its answer does not think any more, and the server's parser would
+        take the rest of the answer for thoughts.
         """
         last = self.messages[-1] if self.messages else {}
         if last.get("role") != "assistant" or last.get("tool_calls"):
@@ -81,14 +82,17 @@ class ChatMessages:
         return {"continue_final_message": True, "add_generation_prompt": False, "chat_template_kwargs": kwargs}
 
     def add_result(self, call_id: str, parts: Sequence[AnswerFields]) -> Sequence[AnswerFields]:
-        """Add the result of a tool call. Gives its images: a tool's message has none, the next user's has them."""
+        """Add the result of a tool call.
+
+        Returns its images, for the next message of the user: a tool's message cannot have images.
+        """
         text = "\n".join(part["text"] for part in parts if part["type"] == "text")
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
         return [part for part in parts if part["type"] != "text"]
 
 
 def _content(parts: Sequence[AnswerFields]) -> Value:
-    """A text alone is a text: not every server and template takes parts."""
+    """A single text as text, anything else as parts: not every server and template accepts parts."""
     return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else [*parts]
 
 
@@ -113,7 +117,7 @@ def tool_call(call_id: Value, name: Value, arguments: str) -> AnswerFields:
 
 
 def tool_settings(functions: Sequence[AnswerFields], choice: Value, name: Value) -> AnswerFields:
-    """Tools, and which of them is to be called, if `name` is one."""
+    """The settings for tools. `name` is the function that the model must call, if any; else `choice` says it."""
     if not functions:
         return {}
     chosen = choice if name is None else {"type": "function", "function": {"name": name}}
@@ -121,7 +125,7 @@ def tool_settings(functions: Sequence[AnswerFields], choice: Value, name: Value)
 
 
 def without_nulls(settings: AnswerFields) -> AnswerFields:
-    """Settings whose functions have no fields of null: some servers refuse them."""
+    """The settings without null fields in functions, which some servers refuse."""
     tools = [
         {**tool, "function": {name: value for name, value in tool["function"].items() if value is not None}}
         for tool in settings.get("tools", ())
@@ -130,7 +134,7 @@ def without_nulls(settings: AnswerFields) -> AnswerFields:
 
 
 def json_format(schema: Value, name: Value = None, *, strict: Value = None) -> AnswerFields:
-    """The response format of a schema; without one, of any JSON object."""
+    """The response format for a JSON schema; for any JSON object where `schema` is None."""
     if schema is None:
         return {"type": "json_object"}
     described = {"name": name or "answer", "schema": schema, **({} if strict is None else {"strict": strict})}
@@ -138,30 +142,30 @@ def json_format(schema: Value, name: Value = None, *, strict: Value = None) -> A
 
 
 def mapping_of(value: Value) -> Mapping[str, Value]:
-    """The fields of an object; none of anything else."""
+    """The fields of an object; {} for anything else."""
     return values.mapping(value) or {}
 
 
 def entries_of(value: Value, path: str) -> Iterator[tuple[str, Mapping[str, Value]]]:
-    """The objects of a list, each with the path to it."""
+    """Iterate over the objects of a list, each with its path: `("tools[0]", {…})`."""
     for index, entry in enumerate(values.items(value) or ()):
         yield f"{path}[{index}]", mapping_of(entry)
 
 
 def named(request: Mapping[str, Value], fields: Mapping[str, str]) -> AnswerFields:
-    """The values that a request has, under Chat's names: `fields` has those by the dialect's."""
+    """The fields that a request has, renamed: `fields` maps the dialect's names to those of Chat Completions."""
     return {ours: request[theirs] for theirs, ours in fields.items() if request.get(theirs) is not None}
 
 
 def left_out(request: Mapping[str, Value], known: Iterable[str]) -> list[str]:
-    """The fields that a request has beside the known ones, in order."""
+    """The names of the fields of a request that are not known, sorted."""
     return sorted(name for name, value in request.items() if value is not None and name not in {*known})
 
 
 def left_out_within(request: Mapping[str, Value], field: str, known: Iterable[str]) -> list[str]:
-    """The same of the object in a field, with the path: `thinking.budget_tokens`."""
+    """The names of unknown fields of the object in a field, with the path: `thinking.budget_tokens`."""
     return [f"{field}.{name}" for name in left_out(mapping_of(request.get(field)), known)]
 
 
 STREAMED: Final[AnswerFields] = {"stream": True, "stream_options": {"include_usage": True}}
-"""A stream that says at its end what it used, as those of all other dialects do."""
+"""The fields for a stream with its usage at the end: in all other dialects streams always have it."""

@@ -1,11 +1,11 @@
-"""Exchange: one request to a model server, and the answer to it, as both pass a client's hook or the gateway.
+"""Exchange: one request to a model server and its answer, on their way through a client's hook or the gateway.
 
-Invariant: what a server answered is whole here before its reader has the last byte: of a stream the event that ends it
-waits until it `is_over`. Bytes that nobody asked for otherwise pass as they came. Nothing here raises for what a body
-holds; what cannot be read is unknown.
+Invariant: the whole answer is known here before the reader has its last byte; the event that ends a stream is read
+before it is passed on (`is_over`). All bytes pass unchanged, but for those that art-otel asked for itself. No content
+of a body raises; what cannot be read is unknown.
 
-At the end stands what of an exchange is written to the span of its call. A request is read from the bytes that were
-sent, so nothing the app does to its messages later changes it; `conventions.exchanges` says what bodies mean.
+The functions at the end give the attributes for the span of the call. Requests are read from the bytes that were sent,
+so it does not matter what the app does to its messages later. `conventions.exchanges` says what the bodies mean.
 """
 
 import json
@@ -39,32 +39,32 @@ _SAMPLED: Final = ("choices", "output", "content", "candidates")
 _EVENTS: Final = b"text/event-stream"
 FIRST_REFUSAL: Final = 400
 LONGEST_ANSWER: Final = 256 << 20
-"""Bytes of an answer that are kept; those of a request have a limit of their own."""
+"""A longer answer (in bytes) is passed on, but not kept; requests have a limit of their own."""
 
 
 FAILED: Final = "failed"
-"""The status that a body of the Responses API has where its call failed."""
+"""The status of a failed response in the body of the Responses API."""
 
 _UNNAMED_FAILURE: Final = "APIError"
-"""What openai's client raises for an error in the middle of a stream."""
+"""The exception of openai's client for an error in the middle of a stream."""
 
 LONGEST_MESSAGE: Final = 1000
 """Characters of an error's message that are kept."""
 
 
 class CallFailure(NamedTuple):
-    """Why a call failed. `type` is a status, an error's code or the name of an exception; `message` what was said."""
+    """Why a call failed: `type` is a status ("500"), an error's code or an exception's name; `message` its text."""
 
     type: str
     message: str = ""
 
 
 class HasAttributes(Protocol):
-    """What the span of a call says, too. `outcome` is what became of its prompt."""
+    """More attributes for the span of a call, from a gateway that samples from ids."""
 
     @property
     def outcome(self) -> str:
-        """The word for it."""
+        """How the prompt was made, such as "spliced" or "passed_through"."""
         ...
 
     def attributes(self) -> dict[str, Value]:
@@ -73,12 +73,12 @@ class HasAttributes(Protocol):
 
 
 class Exchange:
-    """A request with its answer as far as it has come. `take` passes on what comes of it.
+    """A request, and its answer as far as it has come. Feed the answer by `begin` and `take`; then read `answer`.
 
-    `path` is plain; `body` is the request's, as the app sent it; `added` is what its server is asked for beside that.
-    `policy_version` is that of the weights, if the server names it; `sampled` is what is known of its ids beside the
-    answer. `streamed` is an answer that comes as events. `was_left` says that the app closed that before its end.
-    `translation` is set where the app asked in another dialect than its server is asked in, which is this exchange's.
+    - `path`: without doubled slashes. `body`: the request as the app sent it. `added`: what art-otel adds to it.
+    - `policy_version`: if the server names one. `sampled`: more attributes, where the gateway sampled it from ids.
+    - `streamed`: the answer that comes as events; None for a whole one. `was_left`: the app closed it before its end.
+    - `translation`: set where the app asked in another dialect; this exchange is in the server's dialect.
     """
 
     def __init__(self, dialect: WireDialect, path: str, body: bytes, start_ns: int) -> None:
@@ -100,13 +100,13 @@ class Exchange:
 
     @cached_property
     def request(self) -> dict[str, Value]:
-        """The request; empty where it is no JSON object."""
+        """The request's fields; {} where it is no JSON object."""
         body = json_object(self.body) or {}
         return {**body, **gemini.asked_in_path(self.path)} if body and self.dialect == "gemini" else body
 
     @cached_property
     def fields(self) -> RawFields:
-        """The fields of the request, in the bytes that it has; none of one that is no JSON object."""
+        """The request's fields with their values as undecoded JSON; {} where it is no JSON object."""
         try:
             return RAW_FIELDS.decode(self.body)
         except UNREADABLE:
@@ -114,7 +114,7 @@ class Exchange:
 
     @cached_property
     def settings(self) -> dict[str, Value]:
-        """The request without its conversation, which is most of it; of its tools whether there are any."""
+        """The request's fields without the conversation, which is long; `tools` only says whether there are any."""
         if self.dialect == "gemini" or not self.fields:
             return self.request
         try:
@@ -129,24 +129,27 @@ class Exchange:
 
     @property
     def streams_tools(self) -> bool:
-        """Whether the request streams and has tools; one that asks for logprobs or ids gets what its server says."""
+        """Whether the request streams, has tools, and asks for neither logprobs nor ids itself."""
         asked = self.settings
         wants_ids = asked.get("logprobs") or asked.get("return_token_ids")
         return bool(asked.get("stream") and asked.get("tools") and not wants_ids)
 
     @property
     def may_be_translated(self) -> bool:
-        """Whether it is no call of Chat Completions already; one that streams with tools may be asked for whole."""
+        """Whether the request may be translated: it is no Chat Completion, or one that streams with tools.
+
+        The latter may be sent to the server as a request for a whole answer.
+        """
         return self.dialect != "chat" or self.streams_tools
 
     @property
     def model(self) -> str | None:
-        """The model that is asked, if the request says it."""
+        """The model that the request names; None where it names none."""
         model = self.settings.get("model")
         return model if isinstance(model, str) and model else None
 
     def begin(self, status: int, content_type: bytes) -> None:
-        """The server begins to answer."""
+        """Take the status and the content type of the answer."""
         self._status = status
         if status >= FIRST_REFUSAL:
             return
@@ -158,7 +161,7 @@ class Exchange:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the answer is longer than what is kept of one: it passes, and the call says that it is missing."""
+        """Whether the answer is too long to be kept. It is passed on, and the call says that it is missing."""
         return self._part_bytes > LONGEST_ANSWER if self.streamed is None else self.streamed.is_cut
 
     @property
@@ -168,16 +171,16 @@ class Exchange:
 
     @property
     def has_sampled(self) -> bool:
-        """Whether events of a completion have come, not only those that announce one."""
+        """Whether sampled content has come, and not only the events that announce an answer."""
         return self.streamed is not None and any(self.streamed.body().get(name) for name in _SAMPLED)
 
     @property
     def is_over(self) -> bool:
-        """Whether the event has come that ends the answer."""
+        """Whether the event that ends the answer has come."""
         return self.streamed is not None and self.streamed.is_over
 
     def take(self, piece: bytes) -> bytes:
-        """Take what the server sent next, and give what the agent may have: nothing of a body that is no stream."""
+        """Take the next bytes of the answer, and return those that the agent may have now; b"" for a whole answer."""
         if self.streamed is None:
             self._parts.append(piece)
             self._part_bytes += len(piece)
@@ -191,7 +194,7 @@ class Exchange:
         return b"".join([self.added.without(event.text, event.data, event.chunk) for event in events])
 
     def rest(self) -> bytes:
-        """Give what the agent has not got when the server has sent everything, or breaks off."""
+        """The bytes that the agent still has to get when the server has sent everything, or broke off."""
         if self.streamed is not None:
             rest = self.streamed.rest() if self.added.is_hidden else self.streamed.held
             return self.added.without(rest, data_of(rest)) if rest and self.added.is_hidden else rest
@@ -199,7 +202,7 @@ class Exchange:
         return self.added.without_tokens(body) if self.added.is_hidden else body
 
     def refusal(self) -> bytes:
-        """The body of an answer that is an error."""
+        """The body of an error, as it came."""
         return b"".join(self._parts)
 
     @property
@@ -209,27 +212,27 @@ class Exchange:
 
     @cached_property
     def answer(self) -> dict[str, Value] | None:
-        """The body of the answer once it is there, joined where it streamed; None where there is none."""
+        """The fields of the answer once it is there, joined where it streamed; None for an error or no JSON object."""
         if self._status >= FIRST_REFUSAL or self.is_cut:
             return None
         return json_object(self._whole) if self.streamed is None else self.streamed.body()
 
     def answer_body(self) -> bytes | None:
-        """The answer in the bytes in which it came, or those of its joined events; None where it is no JSON object."""
+        """The answer as JSON: the bytes as they came, or the joined events; None where there is no JSON object."""
         if self.streamed is None and self._answer_head is not None:
             return self._whole
         return None if self.answer is None else msgspec.json.encode(self.answer)
 
     @cached_property
     def _answer_head(self) -> "AnswerHead | None":
-        """What a whole answer says of itself, without its content; None where it has to be read whole for that."""
+        """Id, error and status of a whole answer; None where the whole body must be decoded for them."""
         if self._status >= FIRST_REFUSAL or self.dialect == "gemini":
             return None
         return answer_head(self._whole)
 
     @property
     def response_id(self) -> str | None:
-        """The id that the server gave the answer."""
+        """The id that the server gave the answer; None where there is none."""
         if self.streamed is None and self._answer_head is not None:
             said = self._answer_head.id
             return said if isinstance(said, str) and said else None
@@ -237,7 +240,7 @@ class Exchange:
         return values.text(answer.get("responseId" if self.dialect == "gemini" else "id"))
 
     def why_failed(self) -> CallFailure | None:
-        """Why the call failed, by the connection, the status or what the answer says; None where it did not."""
+        """Why the call failed: by its connection, its status, or an error in the answer. None where it did not fail."""
         if self.failure is not None:
             return self.failure
         if self._status >= FIRST_REFUSAL:
@@ -252,7 +255,7 @@ class Exchange:
 
 
 class AnswerHead(msgspec.Struct):
-    """The fields of a whole answer that are needed at once. The others are passed over, which is many times as fast."""
+    """The fields of a whole answer that are needed at once. Skipping the others is many times as fast as decoding."""
 
     id: object = None
     error: object = None
@@ -263,7 +266,7 @@ _ANSWER_HEAD: Final = msgspec.json.Decoder(AnswerHead)
 
 
 def answer_head(body: bytes) -> AnswerHead | None:
-    """What a whole answer says of itself; None where it is no JSON object, or one that only a lenient reader takes."""
+    """Id, error and status of a whole answer; None where the body is not strictly a JSON object."""
     try:
         return _ANSWER_HEAD.decode(body)
     except UNREADABLE:
@@ -271,21 +274,21 @@ def answer_head(body: bytes) -> AnswerHead | None:
 
 
 def failure_in(answer: dict[str, Value]) -> CallFailure | None:
-    """The failure that a whole answer says behind a status of success, as OpenRouter and the Responses API have it."""
+    """The failure in a whole answer with a status of success, as OpenRouter and the Responses API send them."""
     is_error = bool(answer.get("error")) and not any(name in answer for name in _SAMPLED)
     return failure_of(answer) if is_error else response_failure(answer)
 
 
 def failure_of(said: dict[str, Value]) -> CallFailure:
-    """The failure that an event or a body with an error says."""
+    """The failure that an event, or a body, with an error describes."""
     error = values.mapping((values.mapping(said.get("response")) or said).get("error")) or said
     return CallFailure(values.text(error.get("code")) or _UNNAMED_FAILURE, failure_message(said))
 
 
 def failure_message(body: dict[str, Value]) -> str:
-    """What a body or an event with an error says: its message, and its code where the message has none.
+    """The message of an error, with its code in brackets where the message does not name the code.
 
-    As OpenAI, Anthropic, FastAPI and TGI write them. The code is that of `conventions.failures`, too.
+    Reads the forms of OpenAI, Anthropic, FastAPI and TGI. `conventions.failures` uses the same code.
     """
     said = values.mapping(body.get("response")) or body
     error = values.mapping(said.get("error")) or said
@@ -297,7 +300,7 @@ def failure_message(body: dict[str, Value]) -> str:
 
 
 def response_failure(body: dict[str, Value]) -> CallFailure | None:
-    """The failure of a body of the Responses API whose status says that it failed; None for any other body."""
+    """The failure of a Responses body with the status "failed"; None for any other body."""
     return failure_of(body) if body.get("status") == FAILED else None
 
 
@@ -325,17 +328,17 @@ class ServerSentEvent(msgspec.Struct):
     text: bytes
     data: bytes
     chunk: TextChunk | None = None
-    """What it says, where it is one more piece of a text."""
+    """The decoded event, where it is just one more piece of a text."""
 
 
 class EventSplitter:
-    """Cuts the pieces of a stream into whole events. `begun` is what came of an event that has not ended."""
+    """Cuts the pieces of a stream into whole events. `begun` has the bytes of an event that has not ended."""
 
     def __init__(self) -> None:
         self.begun = b""
 
     def take(self, piece: bytes) -> list[ServerSentEvent]:
-        """Give the events that end in the bytes that came next."""
+        """Take the next bytes, and return the events that end in them."""
         text = self.begun + piece
         if b"\r" in text:
             return self._take_any(text)
@@ -350,7 +353,7 @@ class EventSplitter:
         ]
 
     def _take_any(self, text: bytes) -> list[ServerSentEvent]:
-        """Do the same, whatever ends the lines: `text` begins with what had begun before."""
+        """Do the same for line ends with a carriage return, which is slower. `text` begins with `begun`."""
         begins, events = 0, list[ServerSentEvent]()
         for end in _END.finditer(text, max(0, len(self.begun) - _LONGEST_END)):
             event, begins = text[begins : end.end()], end.end()
@@ -360,7 +363,7 @@ class EventSplitter:
 
 
 def split(chunk: bytes) -> list[bytes]:
-    """The bytes, an event at a time; what is behind the last end of an event stands last."""
+    """Cut bytes into events; an event that has not ended stands last."""
     if chunk.find(b"\n\n") + 2 == len(chunk):  # one event, as nearly all chunks are
         return [chunk]
     ends = [0, *(end.end() for end in _END.finditer(chunk)), len(chunk)]
@@ -368,12 +371,12 @@ def split(chunk: bytes) -> list[bytes]:
 
 
 def data_of(event: bytes) -> bytes:
-    """The data of an event, its lines joined."""
+    """The data of an event: its `data:` lines, joined by newlines."""
     return b"\n".join(line[len(_DATA) :].strip() for line in event.splitlines() if line.startswith(_DATA))
 
 
 async def data_in(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of the events that come in pieces, those without data left out."""
+    """Iterate over the data of the events in a stream; events without data are left out."""
     splitter = EventSplitter()
     async for piece in pieces:
         for event in splitter.take(piece):
@@ -384,9 +387,9 @@ async def data_in(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 class StreamedAnswer:
     """The events of one answer, read as they come.
 
-    `is_over` says that the event has come that ends the answer, `is_done` that it was the mark `[DONE]`, `failure` what
-    an event said of an error. `is_cut` says that it is too long: no more events are joined. `held` are bytes that the
-    reader has not got yet, because it may take them for the end.
+    - `is_over`: the event that ends the answer has come. `is_done`: that was the mark `[DONE]`.
+    - `failure`: the error in an event. `is_cut`: the answer is too long, so that no more events are joined.
+    - `held`: bytes that are not passed on yet, because the reader may take them for the end.
     """
 
     def __init__(self, assembler: AnswerAssembler) -> None:
@@ -401,10 +404,10 @@ class StreamedAnswer:
         self._joined_chunks = assembler if isinstance(assembler, JoinedChunks) else None
 
     def take(self, piece: bytes) -> list[ServerSentEvent]:
-        """Read what the server sent next, and give the events that ended in it."""
+        """Read the next bytes, and return the events that end in them."""
         self._count(piece)
         events, joined = self._splitter.take(piece), None if self.is_cut else self._joined_chunks
-        for event in events:  # what is no JSON object says nothing
+        for event in events:  # an event that is no JSON object is passed on and has no meaning
             chunk = None if joined is None else read_text_chunk(event.data)
             if chunk is not None and joined is not None and joined.add_text(chunk):
                 event.chunk = chunk
@@ -425,9 +428,9 @@ class StreamedAnswer:
             self._assembler.add(event)
 
     def read(self, passed: bytes) -> None:
-        r"""Take many events whose text nobody needs.
+        r"""Read many events whose own bytes are not needed any more.
 
-        Where each is a line of data, as in Chat Completions, they are made one JSON list, and decoded at once.
+        Where each event is one line of data, as in Chat Completions, all are made one JSON list and decoded at once.
 
             data: {"a": 1}\n\ndata: {"a": 2}\n\n   ─►   [{"a": 1}, {"a": 2}]
         """
@@ -435,7 +438,7 @@ class StreamedAnswer:
             self.take(passed)
 
     def _read_lines(self, passed: bytes) -> bool:
-        """Read events that are a line of data each; False, and nothing, where some are not."""
+        """Read events of one line of data each; False, with nothing read, where some event has another form."""
         events = passed.split(_BLANK + _DATA)
         is_done = events[-1].strip() == _DONE
         if is_done:
@@ -463,58 +466,58 @@ class StreamedAnswer:
         self.is_cut = self._taken_bytes > LONGEST_ANSWER
 
     def passed(self, piece: bytes) -> bytes:
-        """What the reader may have once the events of a piece are read."""
+        """The bytes that the reader may have, once the events of a piece are read."""
         return piece
 
     def body(self) -> dict[str, Value]:
-        """The body that the events make so far."""
+        """The body that the events make together, as far as they came."""
         return self._assembler.body()
 
     def json(self) -> bytes:
-        """That body as JSON."""
+        """The body of `body` as JSON."""
         return msgspec.json.encode(self.body()) if self._joined_chunks is None else self._joined_chunks.json()
 
     @property
     def response_id(self) -> str | None:
-        """The id that the events give the answer."""
+        """The id of the answer in its events; None where there is none."""
         said = self.body().get("id") if self._joined_chunks is None else self._joined_chunks.head.get("id")
         return values.text(said)
 
     def rest(self) -> bytes:
-        """What came of an event that never ended."""
+        """The bytes of an event that has not ended."""
         return self._splitter.begun
 
 
 class GeminiEvents(StreamedAnswer):
-    """Those of Gemini, which has no event that ends a stream: one with a finish reason may be the last."""
+    """The events of Gemini. No event says that it is the last one; an event with a finish reason may be."""
 
     def __init__(self) -> None:
         self._contents = GeminiAssembler()
         super().__init__(self._contents)
 
     def passed(self, piece: bytes) -> bytes:
-        """What may be passed on: nothing while the event may be the last."""
+        """The bytes that may be passed on: none while the last event so far may be the end."""
         come = self.held + piece
         self.held = come if self._contents.may_be_whole else b""
         return b"" if self.held else come
 
 
 class GeminiArray(StreamedAnswer):
-    """A stream of Gemini that is one JSON array, which is read when it is whole or was left."""
+    """A stream of Gemini as one JSON array. It is read once it is whole, or was closed."""
 
     def __init__(self) -> None:
         super().__init__(GeminiAssembler())
         self._pieces: list[bytes] = []
 
     def take(self, piece: bytes) -> list[ServerSentEvent]:
-        """Keep what the server sent next."""
+        """Keep the next bytes; an array has no events."""
         self._count(piece)
         if not self.is_cut:
             self._pieces.append(piece)
         return []
 
     def passed(self, piece: bytes) -> bytes:
-        """What may be passed on: all but the bracket that closes the array, which a client may take for the end."""
+        """The bytes that may be passed on: all but the closing bracket, which a client may take for the end."""
         come = self.held + piece
         array = come.rstrip()
         length = len(array) - 1 if array.endswith(b"]") else len(come)
@@ -522,7 +525,7 @@ class GeminiArray(StreamedAnswer):
         return come[:length]
 
     def body(self) -> dict[str, Value]:
-        """The body that the responses make which have come whole."""
+        """The body that the whole responses in the array make together."""
         contents = GeminiAssembler()
         for response in gemini_responses(b"".join(self._pieces)):
             if response.get("error"):
@@ -532,8 +535,8 @@ class GeminiArray(StreamedAnswer):
 
 
 def request_body(exchange: Exchange) -> dict[str, Value]:
-    """The request as it was sent; nothing of one that is no JSON object."""
-    if exchange.dialect == "gemini":  # whose path has a part of it
+    """The attribute with the request's body as it was sent; {} for a body that is no JSON object."""
+    if exchange.dialect == "gemini":  # model and `stream` are in the path of the request, and are added to its body
         return {names.REQUEST_BODY: msgspec.json.encode(exchange.request).decode()} if exchange.request else {}
     if not exchange.fields and not exchange.request:
         return {}
@@ -541,12 +544,12 @@ def request_body(exchange: Exchange) -> dict[str, Value]:
 
 
 def response_body(exchange: Exchange) -> dict[str, Value]:
-    """The answer as it came, joined where it streamed, its id, and what is known beside it, once it has ended."""
+    """The attributes of an answer that has ended: its body (joined where it streamed), its id, and further facts."""
     attributes: dict[str, Value] = {}
     if (body := exchange.answer_body()) is not None:
         attributes[names.RESPONSE_BODY] = plainly_escaped(body)
         if (response_id := exchange.response_id) is not None:
-            attributes[RESPONSE_ID] = response_id  # rewards are brought to it before anybody reads the body
+            attributes[RESPONSE_ID] = response_id  # rewards name the id, and are matched before the body is decoded
     if exchange.is_cut:
         attributes[names.MISSING] = ["answer"]
     if exchange.sampled is not None:
@@ -559,13 +562,13 @@ def response_body(exchange: Exchange) -> dict[str, Value]:
 
 
 def asked_body(asked: bytes) -> dict[str, Value]:
-    """The body of a request as it was; nothing of one that is no JSON object."""
+    """The attribute with a request's body; {} for a body that is no JSON object."""
     asked = asked.removeprefix(BOM_UTF8).lstrip()
     return {names.REQUEST_BODY: plainly_escaped(asked)} if asked.startswith(b"{") else {}
 
 
 def answered_body(answered: bytes) -> dict[str, Value]:
-    """The body of an answer as it was, and its id; nothing of one that is no JSON object."""
+    """The attributes with an answer's body and its id; {} for a body that is no JSON object."""
     attributes: dict[str, Value] = {}
     answered = answered.removeprefix(BOM_UTF8).lstrip()  # OpenRouter sends blanks until the model answers
     if answered.startswith(b"{"):
@@ -583,9 +586,9 @@ _ESCAPED: Final = re.compile(rb"\\[/u]")
 
 
 def plainly_escaped(body: bytes) -> str:
-    r"""The JSON text with characters that need no escape written plainly, so that a secret looks like one.
+    r"""The JSON text without escapes that JSON does not need, so that the scrubber recognizes secrets.
 
-    .NET writes "a\u002Bb", PHP "a\/b", Python "\u9879", which the owner's own patterns may name.
+    .NET writes "a\u002Bb" for a+b, PHP "a\/b" for a/b, Python "\u9879" for a letter that an own pattern may contain.
     """
     if b"\\" in body and _ESCAPED.search(body) is not None:
         try:

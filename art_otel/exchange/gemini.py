@@ -1,7 +1,7 @@
-"""Gemini: requests of `generateContent` and the answers to them, whole or as a stream, as they pass the gateway.
+"""Gemini: how requests of `generateContent` are recognized, and how their answers end.
 
-Invariant: what a client may take for the end of a stream waits until the server has sent everything: the event with the
-last finish reason, or the bracket that closes an array. All other bytes pass as they came.
+Invariant: bytes that a client may take for the end of a stream are passed on only when the server has sent everything:
+the event with the last finish reason, or the closing bracket of an array. All other bytes pass as they come.
 
     POST /v1beta/models/MODEL:generateContent                    one response
     POST /v1beta/models/MODEL:streamGenerateContent?alt=sse      a response an event
@@ -26,11 +26,11 @@ PATH: Final = re.compile(
 )
 _STREAM: Final = "streamGenerateContent"
 _WITH_CONTENT: Final = ("STOP", "MAX_TOKENS")
-"""Finish reasons of candidates that may be empty: all was thought, or nothing was said."""
+"""Finish reasons with which an empty candidate is no refusal: the model only thought, or said nothing."""
 
 
 def asked_in_path(path: str) -> dict[str, Value]:
-    """The fields of a request that stand in its path: the model, and whether the answer streams."""
+    """The fields of a request that are in its path: `{"model": "gemini-2.5-pro", "stream": False}`; {} without any."""
     match = PATH.search(path)
     if match is None:
         return {}
@@ -38,15 +38,12 @@ def asked_in_path(path: str) -> dict[str, Value]:
 
 
 def is_array(path: str, query: str) -> bool:
-    """Whether the answer to a request is one array of responses."""
+    """Whether the answer to a request is a stream in the form of one JSON array of responses."""
     return bool(asked_in_path(path).get("stream")) and "alt=sse" not in query
 
 
 def refusal_of(answer: dict[str, Value]) -> tuple[str, str] | None:
-    """Why an answer has no content, and what is said of that; None where it has any.
-
-    The prompt was blocked, or a candidate was: what the model said is not shown.
-    """
+    """The reason and the message of an answer whose prompt, or whose candidate, was blocked; None for any other."""
     candidates = [values.mapping(candidate) or {} for candidate in values.items(answer.get("candidates")) or ()]
     feedback = values.mapping(answer.get("promptFeedback")) or {}
     if not candidates and (reason := values.text(feedback.get("blockReason"))) is not None:

@@ -1,12 +1,12 @@
-"""Gemini's generateContent: a request in the words of Chat Completions, and the answer to it, whole or as responses.
+"""Gemini's generateContent: translates a request to Chat Completions, and writes the answer, whole or as a stream.
 
     systemInstruction               a system message
     thoughts, text, functionCall    one message of the model, with reasoning, content and tool calls
-    functionResponse                a tool's message each, before the rest of what the user says
-    generationConfig                Chat's names of it
+    functionResponse                a tool's message each, before the rest of the user's turn
+    generationConfig                the fields of the same meaning
 
-Invariant: calls without ids are given some, one behind the other, and a response belongs to the first call of its name
-that has none yet. A streamed function call comes whole, as Gemini sends it.
+Invariant: calls without ids get `call_0`, `call_1`, …; a functionResponse without an id answers the first unanswered
+call of its name. A streamed function call is sent as a whole, as Gemini does.
 
 Sources: https://ai.google.dev/api/generate-content, https://ai.google.dev/gemini-api/docs/function-calling
 """
@@ -61,15 +61,15 @@ _CONFIG_READ: Final = (
 )
 _MODES: Final = {"AUTO": "auto", "VALIDATED": "auto", "ANY": "required", "NONE": "none"}
 _SCHEMAS: Final = ("items", "anyOf", "prefixItems", "additionalProperties", "defs", "$defs")
-"""What of a schema are schemas again, beside its properties."""
+"""The fields of a schema, besides `properties`, that contain schemas."""
 
 _LIMITS: Final = ("min", "max")
 _FINISHES: Final = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
-"""Gemini's reasons to end. Others, such as vLLM's `abort`, did not end the answer as the model wanted it: OTHER."""
+"""Gemini's finish reasons. All others, such as vLLM's `abort`, become OTHER."""
 
 
 def chat_request(request: Mapping[str, Value]) -> ChatRequest:
-    """Write a request as Chat Completions has it; `model` and `stream` are those of its path.
+    """Translate a request to Chat Completions; `model` and `stream` have been added to it from its path.
 
     Raises UntranslatableError.
     """
@@ -100,39 +100,39 @@ def chat_request(request: Mapping[str, Value]) -> ChatRequest:
 
 
 def _parts_of(content: Mapping[str, Value], path: str) -> Iterator[tuple[str, Mapping[str, Value]]]:
-    """The parts of a content; one alone may stand without a list around it."""
+    """The parts of a content; Gemini accepts a single part without a list around it."""
     parts = content.get("parts")
     return entries_of([parts] if isinstance(parts, dict) else parts, f"{path}.parts")
 
 
 def _in_json_names(fields: Mapping[str, Value]) -> dict[str, Value]:
-    """An object's fields by the names that JSON has: servers take `system_instruction` as well."""
+    """An object's fields under their names in JSON: Gemini accepts `system_instruction` for `systemInstruction`."""
     return {_SNAKE.sub(lambda match: match[1].upper(), name): value for name, value in fields.items()}
 
 
 class _CallIds:
-    """The ids of calls: those that were given, else one behind the other."""
+    """The ids of function calls: those in the request, else `call_0`, `call_1` and so on."""
 
     def __init__(self) -> None:
         self._count = 0
         self._waiting: dict[str, deque[str]] = {}
 
     def of_call(self, call: Mapping[str, Value]) -> str:
-        """The id of a call, which a response of its name may want."""
+        """The id of a call; a later response of the same name may answer it."""
         call_id = str(call.get("id") or f"call_{self._count}")
         self._count += 1
         self._waiting.setdefault(str(call.get("name")), deque()).append(call_id)
         return call_id
 
     def of_response(self, response: Mapping[str, Value]) -> str:
-        """The id of the call that a response is to."""
+        """The id of the call that a response answers."""
         waiting = self._waiting.get(str(response.get("name"))) or deque()
         first = waiting.popleft() if waiting else f"call_{self._count}"
         return str(response.get("id") or first)
 
 
 def _add_content(chat: ChatMessages, path: str, content: Mapping[str, Value], ids: _CallIds) -> None:
-    """Add a content of the user or of the model."""
+    """Add the messages for one content of the user or of the model."""
     is_sampled = content.get("role") == "model"
     parts: list[AnswerFields] = []
     for where, given in _parts_of(content, path):
@@ -156,7 +156,7 @@ def _add_content(chat: ChatMessages, path: str, content: Mapping[str, Value], id
 
 
 def _part(path: str, part: Mapping[str, Value]) -> AnswerFields:
-    """A text or an image."""
+    """A text or an image as a part of Chat Completions. Raises UntranslatableError for other media."""
     inline, file = _in_json_names(mapping_of(part.get("inlineData"))), _in_json_names(mapping_of(part.get("fileData")))
     media = str((inline or file).get("mimeType", ""))
     if "text" in part:
@@ -170,7 +170,7 @@ def _part(path: str, part: Mapping[str, Value]) -> AnswerFields:
 
 
 def _settings(request: Mapping[str, Value], config: Mapping[str, Value]) -> AnswerFields:
-    """Tools, the form of the answer, and how much to reason."""
+    """The settings for tools, the format of the answer, and the reasoning."""
     functions: list[AnswerFields] = []
     for path, given in entries_of(request.get("tools"), "tools"):
         tool = _in_json_names(given)
@@ -191,7 +191,7 @@ def _settings(request: Mapping[str, Value], config: Mapping[str, Value]) -> Answ
         mapping_of(_in_json_names(mapping_of(request.get("toolConfig"))).get("functionCallingConfig"))
     )
     allowed = values.items(calling.get("allowedFunctionNames")) or []
-    if allowed:  # Chat has no word for it but with one of them
+    if allowed:  # Chat Completions can force one function, but has no list of allowed ones: show the model only these
         functions = [function for function in functions if function["name"] in allowed]
     mode = _MODES.get(str(calling.get("mode")), "auto")
     made = tool_settings(functions, mode, allowed[0] if mode == "required" and len(allowed) == 1 else None)
@@ -208,7 +208,7 @@ def _settings(request: Mapping[str, Value], config: Mapping[str, Value]) -> Answ
 
 
 def _json_schema(schema: Value) -> Value:
-    """A schema of OpenAPI's kind as JSON Schema.
+    """Turn a schema in the style of OpenAPI into JSON Schema.
 
     {"type": "STRING", "nullable": true, "maxLength": "9"}      {"type": ["string", "null"], "maxLength": 9}
     """
@@ -243,7 +243,7 @@ def _json_schema(schema: Value) -> Value:
 
 
 class ContentShape:
-    """Responses of generateContent. An end waits until the usage is known, because Gemini's last response has both."""
+    """Writes answers as generateContent. Finish reasons wait for the usage: Gemini's last response has both."""
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
@@ -254,7 +254,7 @@ class ContentShape:
         self._finishes: dict[int, Value] = {}
 
     def whole(self, completion: AnswerFields) -> AnswerFields:
-        """A response of all choices."""
+        """The response with a candidate for each choice."""
         candidates: list[AnswerFields] = []
         for choice in completion["choices"]:
             message: AnswerFields = choice["message"]
@@ -268,7 +268,7 @@ class ContentShape:
         return b""
 
     def piece(self, choice: AnswerFields) -> bytes:
-        """The response of a delta, where it has a text or ends a call."""
+        """The response for a delta with a text, or for the end of a call; else b""."""
         index, delta = choice["index"], mapping_of(choice.get("delta"))
         parts = self._texts(delta)
         calls = self._calls.setdefault(index, [])
@@ -285,7 +285,7 @@ class ContentShape:
         return self._event([_candidate(index, parts, None)]) if parts else b""
 
     def end(self, usage: AnswerFields) -> bytes:
-        """The response with the reasons to end, and the usage."""
+        """The response with the finish reasons and the usage."""
         ends = [_candidate(index, [{"text": ""}], finish) for index, finish in sorted(self._finishes.items())]
         return self._event(ends, usage)
 
@@ -294,7 +294,7 @@ class ContentShape:
         return b"data: " + _ENCODE(error_body(500, str(error["message"]))) + b"\r\n\r\n"
 
     def _ended_call(self, index: int) -> list[AnswerFields]:
-        """The call that the next one or the end has ended."""
+        """The function call that is whole now, as the next call or the end has come; [] where none is open."""
         calls = self._calls.get(index)
         if not calls:
             return []
@@ -317,7 +317,7 @@ class ContentShape:
 
 
 def _call_part(call_id: Value, function: Mapping[str, Value]) -> AnswerFields:
-    """A function call. Gemini's arguments are an object; what is none stands in one."""
+    """A function call. Its arguments must be an object; other ones are wrapped in one under `INVALID_JSON`."""
     arguments = str(function.get("arguments") or "{}")
     try:
         given = values.mapping(json.loads(arguments))
@@ -333,7 +333,7 @@ def _candidate(index: int, parts: Sequence[AnswerFields], finish: Value) -> Answ
 
 
 def _usage(usage: Mapping[str, Value]) -> AnswerFields:
-    """Gemini counts thoughts beside the answer, Chat within it."""
+    """The usage in Gemini's fields: it counts thoughts apart from the answer, Chat Completions within it."""
     prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
     cached = mapping_of(usage.get("prompt_tokens_details")).get("cached_tokens")
     thought = mapping_of(usage.get("completion_tokens_details")).get("reasoning_tokens")

@@ -1,12 +1,13 @@
-"""Anthropic's Messages: a request in the words of Chat Completions, and the answer to it.
+"""Anthropic's Messages: translates a request to Chat Completions, and writes the answer.
 
-    system                      a system message
-    tool_result in a user's     a tool's message each, before the rest of what the user says
-    thinking, text, tool_use    one message of the model, with reasoning, content and tool calls
-    a last message of the model begins what it is to go on with
-    stop_sequences, tools, …    Chat's names of them
+    system                          a system message
+    tool_result in a user's turn    a tool's message each, before the rest of the user's turn
+    thinking, text, tool_use        one message of the model, with reasoning, content and tool calls
+    a last message of the model     the beginning that the model must continue
+    stop_sequences, tools, …        the fields of the same meaning
 
-Invariant: what a message said comes back as what the model said: a signature carries nothing, the thinking itself does.
+Invariant: reasoning that the agent sends back reaches the model: it is taken from the thinking blocks themselves, and
+their signatures are random.
 
 Sources: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/api/messages-streaming, answers of
 vLLM 0.32 and 0.33, requests of Claude Code 2.1
@@ -50,21 +51,22 @@ _NAMES: Final = {
 }
 _READ: Final = ("system", "messages", "tools", "tool_choice", "thinking", "output_config", "output_format", "stream")
 _OF_SERVICE: Final = ("metadata", "service_tier", "inference_geo", "cache_control", "betas", "anthropic_version")
-"""Fields that say nothing to the model."""
+"""Fields for the service only, which do not change what the model reads; they are left out silently."""
 
 _REFUSED: Final = ("container", "mcp_servers")
 _BILLING: Final = "x-anthropic-billing-header"
-"""How a system text begins that Claude Code writes for Anthropic's servers: another one in every call."""
+"""The beginning of a system text of Claude Code for Anthropic's servers. It differs in each call, so it is left out:
+else no prompt would continue the one before."""
 
 _FAILED: Final = "The tool failed:"
-"""How the result of a tool begins that is an error."""
+"""The text put before a tool's result that is marked as an error."""
 
 _INVALID: Final = "INVALID_JSON"
-"""The one key of a tool's input whose arguments are no JSON, as Anthropic's documentation wraps them."""
+"""The key under which arguments that are no JSON stand in a tool's input, as Anthropic's documentation wraps them."""
 
 
 def chat_request(request: Mapping[str, Value]) -> ChatRequest:
-    """Write a request as Chat Completions has it. Raises UntranslatableError."""
+    """Translate a request to Chat Completions. Raises UntranslatableError."""
     for name in _REFUSED:
         if request.get(name):
             raise UntranslatableError(name, "only Anthropic's own servers run this")
@@ -122,7 +124,7 @@ def _add_message(chat: ChatMessages, path: str, message: Mapping[str, Value]) ->
                     chat.add_sampled(text=str(block.get("text")))
                 case "thinking":
                     chat.add_sampled(reasoning=str(block.get("thinking")))
-                case "redacted_thinking":  # nobody but Anthropic can read it, and the model said it elsewhere
+                case "redacted_thinking":  # encrypted: only Anthropic's servers can read it
                     pass
                 case "tool_use":
                     chat.add_sampled(calls=[tool_call(block.get("id"), block.get("name"), _arguments(block))])
@@ -147,7 +149,7 @@ def _add_message(chat: ChatMessages, path: str, message: Mapping[str, Value]) ->
 
 
 def _part(path: str, block: Mapping[str, Value]) -> AnswerFields:
-    """A block of a user or of a tool's result."""
+    """A block of a user's message, or of a tool's result, as a part of Chat Completions."""
     source = mapping_of(block.get("source"))
     match block.get("type"), source.get("type"):
         case "text", _:
@@ -172,7 +174,7 @@ def _arguments(block: Mapping[str, Value]) -> str:
 
 
 class MessageShape:
-    """Anthropic's Messages: blocks of thinking, text and tool calls, one behind the other."""
+    """Writes answers as Anthropic's Messages: blocks of thinking, text and tool calls, one after the other."""
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
@@ -184,7 +186,7 @@ class MessageShape:
         self._end: AnswerFields = {}
 
     def whole(self, completion: AnswerFields) -> AnswerFields:
-        """A message of the first choice."""
+        """The message of the first choice."""
         choice = completion["choices"][0]
         message: AnswerFields = choice["message"]
         calls: list[AnswerFields] = message.get("tool_calls") or []
@@ -214,14 +216,14 @@ class MessageShape:
         }
 
     def begin(self) -> bytes:
-        """The message without content."""
+        """The event `message_start`: the message without content."""
         start = {"prompt_tokens": len(self._asking.prompt_ids), "completion_tokens": 0}
         none = {"stop_reason": None, "stop_sequence": None}
         message: AnswerFields = {**self._message(), "content": [], **none, "usage": _anthropic_usage(start)}
         return event({"type": "message_start", "message": message})
 
     def piece(self, choice: AnswerFields) -> bytes:
-        """The events of a delta."""
+        """The events for a delta."""
         if choice.get("finish_reason") is not None:
             self._end = choice
         delta = values.mapping(choice.get("delta")) or {}
@@ -240,7 +242,7 @@ class MessageShape:
         return events
 
     def end(self, usage: AnswerFields) -> bytes:
-        """The reason to stop, the usage and the end."""
+        """The events with the stop reason, the usage and the end."""
         events = self._close()
         has_calls = self._call >= 0
         reason, sequence = _stop_reason(self._end, has_calls=has_calls, are_whole=has_calls and self._is_whole())
@@ -249,7 +251,7 @@ class MessageShape:
         return events + event({"type": "message_stop"})
 
     def failed(self, error: AnswerFields) -> bytes:
-        """The error, which is the end."""
+        """The error event, after which nothing comes."""
         kind = "api_error" if self._asking.is_translated else "internal_error"  # Anthropic's word, and vLLM's
         return event({"type": "error", "error": {"type": kind, "message": error["message"]}})
 
@@ -329,7 +331,7 @@ def _anthropic_usage(usage: Mapping[str, Value]) -> AnswerFields:
 
 
 def _input(arguments: str) -> Value:
-    """The input of a tool call, which is an object to clients."""
+    """The input of a tool call, which must be an object; other arguments are wrapped in one under `INVALID_JSON`."""
     try:
         given = values.mapping(json.loads(arguments or "{}"))
     except ValueError:

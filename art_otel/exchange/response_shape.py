@@ -1,7 +1,7 @@
-"""The answer of the Responses API: output items, and the events that build them.
+"""Response shape: writes answers as the Responses API: output items, and the events that build them.
 
-Invariant: as `answer_shapes`. An item is open at a time: reasoning, a message or a call of a tool; it is done before
-the next is added, and the last event has all of them.
+Invariant: that of `answer_shapes`. One item (reasoning, a message or a tool call) is open at a time; it is done before
+the next one is added, and the last event has all items.
 
 Sources: events of vLLM 0.32 and 0.33; https://platform.openai.com/docs/api-reference/responses-streaming
 """
@@ -30,11 +30,11 @@ _DEFAULTS: Final[Mapping[str, Value]] = {
     "truncation": "disabled",
     "user": None,
 }
-"""What a response says again of its request."""
+"""The fields of a request that its response repeats, with their defaults."""
 
 _TOOL: Final = ("allowed_callers", "async", "defer_loading", "description")
 _SINCE_0_33: Final = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier")
-"""What it says again since vLLM 0.33."""
+"""Further repeated fields since vLLM 0.33."""
 
 _NULLS: Final[Mapping[Value, tuple[str, ...]]] = {
     "function": (*_TOOL, "strict", "output_schema"),
@@ -45,7 +45,8 @@ _NULLS: Final[Mapping[Value, tuple[str, ...]]] = {
     "reasoning": ("context", "effort", "generate_summary", "mode", "summary"),
     "text": ("format", "verbosity"),
 }
-"""What stands in a response as null where its request does not say it: of tools and formats by their type."""
+"""By the type of a repeated object (a tool, a format): the fields that the response has as null if the request lacks
+them."""
 
 _NOTHING: Final[Mapping[str, Value]] = {
     "kv_transfer_params": None,
@@ -55,13 +56,13 @@ _NOTHING: Final[Mapping[str, Value]] = {
 }
 _WHOLE: Final = (None, "stop", "tool_calls")
 _CUT: Final[Mapping[Value, str]] = {"length": "max_output_tokens"}
-"""Why a response is incomplete, by the finish reason; others, as vLLM's `abort`, are said as they are."""
+"""The reason of an incomplete response, by the finish reason; other reasons, as vLLM's `abort`, are repeated as is."""
 _ADDED: Final = "response.output_item.added"
 _DONE: Final = "response.output_item.done"
 
 
 class ResponseShape:
-    """Responses."""
+    """Writes answers as the Responses API."""
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
@@ -70,11 +71,11 @@ class ResponseShape:
         self._items: list[AnswerFields] = []
         self._open: _OpenItem | None = None
         self._held: list[tuple[str, str]] = []
-        """What is said while the arguments of a tool call come: it stands behind them."""
+        """Texts that came while a tool call was open, with their kinds: they become items after the call."""
         self._finish: Value = None
 
     def whole(self, completion: AnswerFields) -> AnswerFields:
-        """A response of the first choice."""
+        """The response for the first choice."""
         choice = completion["choices"][0]
         message: AnswerFields = choice["message"]
         output: list[AnswerFields] = []
@@ -90,14 +91,14 @@ class ResponseShape:
         return self._response(output, completion.get("usage"), is_over=True)
 
     def begin(self) -> bytes:
-        """The response without output, twice."""
+        """The events `response.created` and `response.in_progress`, with a response without output."""
         response = self._response([], None, is_over=False)
         return self._event("response.created", response=response) + self._event(
             "response.in_progress", response=response
         )
 
     def piece(self, choice: AnswerFields) -> bytes:
-        """The events of a delta."""
+        """The events for a delta."""
         self._finish = choice.get("finish_reason") or self._finish
         delta = values.mapping(choice.get("delta")) or {}
         events = b""
@@ -115,20 +116,20 @@ class ResponseShape:
         return events
 
     def end(self, usage: AnswerFields) -> bytes:
-        """The whole response."""
+        """The last events, with the whole response."""
         events = b"".join(self._say(kind, text) for kind, text in self._held) + self._close(is_last=True)
         response = self._response(self._items, usage, is_over=True)
         is_cut = self._asking.since_0_33 and response["status"] == "incomplete"
         return events + self._event(f"response.{'incomplete' if is_cut else 'completed'}", response=response)
 
     def failed(self, error: AnswerFields) -> bytes:
-        """The response as far as its items are done. vLLM 0.32 cuts the connection here; this is what OpenAI sends."""
+        """The event `response.failed`, with the items so far. OpenAI sends this; vLLM 0.32 breaks the connection."""
         response = self._response(self._items, None, is_over=True)
         said = {"code": "server_error", "message": error["message"]}
         return self._event("response.failed", response={**response, "status": "failed", "error": said})
 
     def _call(self, name: str, call_id: str) -> "_OpenItem":
-        """A call of a tool, which the model names with its namespace."""
+        """The item of a tool call; the model's name for the tool includes the namespace."""
         function = self._functions.get(name)
         own, namespace = (name, None) if function is None else (function.name, function.namespace)
         kind = "custom_tool_call" if function is not None and function.is_custom else "function_call"
@@ -151,12 +152,12 @@ class ResponseShape:
         if item is None:
             return b""
         item.text += text
-        if item.kind == "custom_tool_call":  # its input is read when its arguments have ended
+        if item.kind == "custom_tool_call":  # its input is inside of JSON arguments, which are not whole yet
             return b""
         return self._item_event(f"response.{item.events}.delta", delta=text, **item.logprobs)
 
     def _status(self, *, is_last: bool) -> str:
-        """That of an item that is done: vLLM 0.33 says of the last one that it was cut."""
+        """The status of an item that is done: since vLLM 0.33 the last item of a cut answer is incomplete."""
         is_cut = is_last and self._finish == "length" and self._asking.since_0_33
         return "incomplete" if is_cut else "completed"
 
@@ -219,7 +220,7 @@ class ResponseShape:
 
 
 def _filled(kind: Value, said: Value) -> Value:
-    """What a request says, as its response says it again."""
+    """A value of the request, as its response repeats it: with null for absent fields."""
     fields = values.mapping(said)
     if fields is None:
         return said
@@ -233,7 +234,7 @@ def _filled(kind: Value, said: Value) -> Value:
 
 
 def _custom_input(arguments: str) -> str:
-    """The text for a custom tool, of the arguments that the model wrote; those where they are none."""
+    """The text for a custom tool: `input` of the model's arguments; the arguments themselves if they have none."""
     try:
         said = (values.mapping(json.loads(arguments)) or {}).get("input")
     except ValueError:
@@ -264,21 +265,21 @@ class _OpenItem:
 
     @property
     def logprobs(self) -> AnswerFields:
-        """What events of a message's text have beside it."""
+        """The field `logprobs` that events of a message have, and others do not."""
         return {"logprobs": []} if self.kind == "message" else {}
 
     def part_with(self, text: str, logprobs: Value = None) -> AnswerFields:
-        """The part of content."""
+        """The content part of the item, with this text."""
         if self.kind == "reasoning":
             return {"text": text, "type": self.part}
         return {"annotations": [], "text": text, "type": self.part, "logprobs": logprobs}
 
     def added(self) -> AnswerFields:
-        """The item as it is added."""
+        """The item when it is added: without content."""
         return self._item(None if self.kind == "reasoning" else [], "in_progress", "")
 
     def done(self, status: str | None) -> AnswerFields:
-        """The item as it is when it is done."""
+        """The item when it is done: with its content."""
         return self._item([self.part_with(self.text)], status, self.text)
 
     def _item(self, content: Value, status: str | None, arguments: str) -> AnswerFields:

@@ -1,11 +1,12 @@
-"""The Responses API: a request in the words of Chat Completions. `response_shape` has the answer.
+"""The Responses API: translates a request to Chat Completions. `response_shape` writes the answer.
 
     instructions, developer                 system messages
-    reasoning, message, function_call       one message of the model, as long as no other item stands between
+    reasoning, message, function_call       one message of the model, if no other item stands between them
     function_call_output                    a tool's message
-    text.format, max_output_tokens, …       Chat's names of them
+    text.format, max_output_tokens, …       the fields of the same meaning
 
-Invariant: the conversation is in the request: what only a store of the server has is refused by its field's name.
+Invariant: the whole conversation must be in the request. A field that refers to something stored at the server is
+refused by its name.
 
 Sources: https://platform.openai.com/docs/api-reference/responses, vLLM 0.32 and 0.33, requests of Codex 0.169
 """
@@ -58,7 +59,7 @@ _OF_SERVICE: Final = (
     ),
     *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
 )
-"""Fields that say nothing to the model; what they ask of a store has none here."""
+"""Fields for the service only, which do not change what the model reads; they are left out silently."""
 
 _REFUSED: Final[Mapping[str, str]] = {
     "previous_response_id": "this server does not store responses; send the conversation in input",
@@ -67,7 +68,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "background": "a response is answered while its client waits",
 }
 _NAMESPACE: Final = "__"
-"""What vLLM puts between a namespace and the name of a function in it."""
+"""vLLM's separator between a namespace and the name of a function in it."""
 
 _CUSTOM_PARAMETERS: Final[Mapping[str, Value]] = {
     "type": "object",
@@ -75,11 +76,11 @@ _CUSTOM_PARAMETERS: Final[Mapping[str, Value]] = {
     "required": ["input"],
     "additionalProperties": False,
 }
-"""What vLLM shows the model of a custom tool."""
+"""The parameters that vLLM shows the model for a custom tool."""
 
 
 def chat_request(request: Mapping[str, Value]) -> ChatRequest:
-    """Write a request as Chat Completions has it. Raises UntranslatableError."""
+    """Translate a request to Chat Completions. Raises UntranslatableError."""
     for name, why in _REFUSED.items():
         if request.get(name):
             raise UntranslatableError(name, why)
@@ -105,7 +106,7 @@ def chat_request(request: Mapping[str, Value]) -> ChatRequest:
 
 
 def _tools_left_out(request: Mapping[str, Value]) -> Iterator[str]:
-    """The tools that only the API's own servers run: the model is not shown them, as vLLM does not show them."""
+    """The tools that only the API's own servers run. The model does not see them; vLLM hides them, too."""
     for path, tool in entries_of(request.get("tools"), "tools"):
         if tool.get("type") not in ("function", "custom", "namespace"):
             yield f"{path}: {tool.get('type')}"
@@ -148,7 +149,7 @@ def _add_message(chat: ChatMessages, path: str, item: Mapping[str, Value]) -> No
 
 
 def _parts(content: Value, path: str) -> list[AnswerFields]:
-    """Texts and images."""
+    """The parts of a content: texts and images. Raises UntranslatableError for others."""
     parts: list[AnswerFields] = []
     for where, part in entries_of(content, path):
         match part.get("type"):
@@ -166,15 +167,15 @@ def _parts(content: Value, path: str) -> list[AnswerFields]:
 
 
 def _full_name(item: Mapping[str, Value]) -> str:
-    """The name that the model reads of a function, which may be in a namespace."""
+    """The name of a function as the model reads it: with its namespace, if it has one."""
     namespace = item.get("namespace")
     return f"{namespace}{_NAMESPACE}{item.get('name')}" if namespace else str(item.get("name"))
 
 
 class ResponsesFunction(NamedTuple):
-    """A function that a Responses request offers: its own name, and the namespace around it.
+    """A function that a Responses request offers, with its own name and its namespace.
 
-    A custom tool is a function of one text, `input`, to the model.
+    To the model, a custom tool is a function with one text parameter, `input`.
     """
 
     name: str
@@ -184,9 +185,9 @@ class ResponsesFunction(NamedTuple):
 
 
 def responses_functions(request: Mapping[str, Value]) -> Mapping[str, ResponsesFunction]:
-    """The functions of a Responses request, by the names that the model reads, as vLLM makes them.
+    """The functions of a Responses request, by the names that the model reads (as vLLM makes these names).
 
-    Tools of other types are not among them: the model is not shown what only the API's own servers can run.
+    Tools of other types are left out: only the API's own servers can run them.
     """
     functions: dict[str, ResponsesFunction] = {}
     for tool in map(mapping_of, values.items(request.get("tools")) or ()):
@@ -203,7 +204,7 @@ def responses_functions(request: Mapping[str, Value]) -> Mapping[str, ResponsesF
 
 
 def chat_settings(request: Mapping[str, Value]) -> AnswerFields:
-    """The settings of the Responses API, and of Completions, which has none of them."""
+    """The settings for tools and reasoning of a Responses request; {} for a request of Completions."""
     functions = responses_functions(request)
     choice = request.get("tool_choice") or "auto"
     chosen = mapping_of(choice)

@@ -1,11 +1,14 @@
-"""Token requests: what servers are asked for beside completions, so that they say token ids and logprobs.
+"""Token requests: asks servers for token ids and logprobs beside the completion, and hides them from the agent again.
 
-A stream is asked for its usage too, against which its ids are counted; whole answers have it. Whoever asked gets the
-answer to its own request: what was added is taken out again, and all other fields pass in the bytes in which they came.
+    the agent asks       {"messages": […]}
+    the server gets      {"messages": […], "logprobs": true, "return_token_ids": true}
+    the agent gets       the answer without ids and logprobs; all other fields keep their bytes
 
-Invariant: a server that refuses a request with these fields is asked for less, in the end for nothing. For some minutes
-requests like this one, of a `TokenRequestTarget`, are then asked as was accepted. A refusal that names none of the
-fields may have been of the request alone: it is remembered when the next request is refused as well.
+A stream is asked for its usage as well: the number of its ids is checked against it. Whole answers always have it.
+
+Invariant: if a server refuses the additions, it is asked for less, in the end for nothing. For ten minutes the same
+kind of requests (`TokenRequestTarget`) then ask only for what was accepted. A refusal that names none of the added
+fields may be due to the request itself; it is remembered only if the next request is refused as well.
 
 Source of the fields: https://docs.vllm.ai (`return_token_ids`, `enable_response_messages`), OpenAI's `logprobs`; of the
 headers and the refusal: SGLang 0.5.23 (`entrypoints/openai/serving_chat.py`). docs/spec/recorders.md has the table of
@@ -29,16 +32,16 @@ from art_otel.exchange.api_dialects import API_DIALECTS, NOTHING, TokenRequest, 
 logger = logging.getLogger(__name__)
 
 REFUSALS: Final = (400, 422)
-"""Statuses of servers that know a field not, or not with the others."""
+"""The statuses by which servers refuse a field that they do not know, or do not accept beside others."""
 
 _REMEMBERED: Final = 600.0
-"""Seconds that a refusal is remembered: servers are restarted with other options, and gateways lead elsewhere."""
+"""Seconds that a refusal is remembered. Not for ever: servers are restarted with other options."""
 
 
 STREAM_OPTIONS: Final = "stream_options"
 _USAGE: Final = "include_usage"
 _RUNNING: Final = "continuous_usage_stats"
-"""vLLM's: a usage in every chunk, where `include_usage` is asked for."""
+"""vLLM's option for a usage in every chunk. It is not copied where art-otel asks for the usage: the agent did not."""
 
 _NAMES: Final = frozenset(
     name.encode()
@@ -55,7 +58,7 @@ _SGLANG_REFUSAL: Final = b"return_token_ids is not supported with streaming"
 
 
 def missing_fields(ask: TokenRequest, request: Mapping[str, object]) -> dict[str, object]:
-    """The fields that are asked for and that a request does not have, of a stream with those that ask for its usage."""
+    """The fields to add to a request: those of `ask` that it does not have; for a stream also the one for its usage."""
     missing = {name: value for name, value in ask.fields.items() if request.get(name) is None}
     if "logprobs" in ask.fields and request.get("stream"):
         given = request.get(STREAM_OPTIONS)
@@ -77,9 +80,9 @@ _CHUNK: Final = msgspec.json.Decoder(_UsageChunk)
 
 
 def is_usage_alone(data: bytes) -> bool:
-    """Whether a chunk has no choices and a usage, as the one that servers add where they are asked for the usage.
+    """Whether a chunk has a usage and no choices, as the chunk that servers add if they are asked for the usage.
 
-    Azure begins with a chunk without choices and without a usage. Most chunks are not parsed for this.
+    Azure's first chunk has no choices either, but no usage. A quick search spares most chunks the decoding.
     """
     if NO_CHOICES.search(data) is None:
         return False
@@ -99,7 +102,7 @@ class TokenRequestTarget(NamedTuple):
 
 
 def target_of(server: str, body: Mapping[str, object]) -> TokenRequestTarget:
-    """What a request of this body to a server is asked as."""
+    """The target of a request with this body."""
     return TokenRequestTarget(server, str(body.get("model")), bool(body.get("stream")), bool(body.get("tools")))
 
 
@@ -108,47 +111,47 @@ _HIDDEN: Final[Mapping[str, tuple[str, ...]]] = {
     "return_weight_versions": ("weight_versions",),
     "enable_response_messages": RESPONSE_MESSAGES,
 }
-"""The fields of an answer, or of a choice or response in it, that a field of the request adds."""
+"""By the field of a request: the fields that it adds to an answer, or to a choice or a response in it."""
 
 _LOGPROBS: Final = "logprobs"
 _LLAMA: Final = b'{"content":[{"id":'
-"""How llama.cpp's logprobs begin. Its chat has no such field where they are not asked for; others have null."""
+"""The beginning of llama.cpp's logprobs. Without being asked, its chat has no such field, while others send null."""
 
 _SGLANG: Final = ("sglext",)
 
 _CUT_OUT: Final = frozenset({"logprobs", "return_token_ids", "return_weight_versions", "stream_options"})
 _IDS_FIELD: Final = re.compile(rb',\s*"token_ids"\s*:\s*(?:\[[^\]]*\]|null)')
 _NULL_USAGE: Final = re.compile(rb',\s*"usage"\s*:\s*null')
-"""In a chunk of text. No text in it has these: there a quotation mark is escaped."""
+"""Parts of a chunk to cut out as bytes. They cannot occur inside of a text, where a quotation mark is escaped."""
 _NULL: Final = msgspec.Raw(b"null")
 _CHOICES: Final = msgspec.json.Decoder(list[RawFields])
 _ENCODE: Final = msgspec.json.Encoder().encode
 
 
 class RequestAdditions:
-    """What was asked of a server beside what the agent asked; `without` takes it out of the answer again."""
+    """What art-otel added to one request; `without` takes the results out of the answer again."""
 
     def __init__(self, ask: TokenRequest = NOTHING, added: Mapping[str, object] | None = None) -> None:
         self.ask = ask
         self.fields: Final = added or {}
         self.is_hidden: Final = bool(self.fields or ask.headers)
-        """Whether there is anything to take out."""
+        """Whether the answer has fields that must be taken out."""
         self._may_cut: Final = _CUT_OUT.issuperset(self.fields)
         of_fields = [field for name in self.fields for field in _HIDDEN.get(name, ())]
         self._hidden: Final = (*of_fields, *_SGLANG) if ask.headers else of_fields
-        """The fields of an answer that are there because of what was asked."""
+        """The fields of an answer that are there only because of the additions."""
         self.asks_usage: Final = STREAM_OPTIONS in self.fields
-        """Whether the usage of a stream is asked for."""
+        """Whether art-otel asks for the usage of a stream."""
 
     def body(self, fields: RawFields) -> bytes | None:
-        """The body of a request of these fields with what is asked for; None where it goes as it came.
+        """The body of a request with the additions; None where the request must be sent as it came.
 
-        So goes one whose fields only a lenient reader sees, as with half an emoji in it: they would be lost.
+        That is also a request that strict JSON cannot express, as with half an emoji in it: its text would change.
         """
         return _ENCODE({**fields, **self.fields}) if self.fields and fields else None
 
     def without_tokens(self, body: bytes) -> bytes:
-        """A body without what the agent did not ask for; as it is where it has nothing of that, or is no JSON."""
+        """A body without the fields that the agent did not ask for; itself if it has none of them, or is no JSON."""
         try:
             fields = RAW_FIELDS.decode(body)
         except UNREADABLE:
@@ -157,9 +160,10 @@ class RequestAdditions:
         return body if kept is None else _ENCODE(kept)
 
     def without(self, event: bytes, data: bytes, chunk: TextChunk | None = None) -> bytes:
-        """The same of an event with this data; the one that has nothing but the usage that we asked for goes.
+        """An event without the fields that the agent did not ask for; b"" for the event with only our usage.
 
-        Beside choices its field is null because of us; llama.cpp's Completions count there unasked.
+        In all other events the field `usage` is taken out if it is null: it is there because of us. llama.cpp's
+        Completions have a count in it without being asked, which stays.
         """
         if chunk is not None and (cut := self._cut(event, chunk)) is not None:
             return cut
@@ -169,7 +173,7 @@ class RequestAdditions:
         return event if kept is data else event.replace(data, kept, 1)
 
     def _cut(self, event: bytes, chunk: TextChunk) -> bytes | None:
-        """The same of a chunk of text, cut out of its bytes; None where this is not the way."""
+        """Do the same by cutting bytes out of a chunk of text, which is fast; None where the chunk must be decoded."""
         if not self._may_cut:
             return None
         if "return_token_ids" in self.fields and b'"token_ids"' in event:
@@ -184,7 +188,7 @@ class RequestAdditions:
         return _NULL_USAGE.sub(b"", event, count=1) if self.asks_usage and chunk.usage is None else event
 
     def _without(self, fields: RawFields) -> Mapping[str, object] | None:
-        """Fields without what the agent did not ask for; None where nothing of that is in them."""
+        """The fields that the agent asked for; None if all are such."""
         hidden = self._hidden
         kept: dict[str, object] = {
             name: _NULL if name in hidden else value  # vLLM has null where it is not asked for messages
@@ -217,11 +221,11 @@ class RequestAdditions:
 
 
 NO_ADDITIONS: Final = RequestAdditions()
-"""Of a request that goes as it came."""
+"""The additions of a request that is sent as it came."""
 
 
 class TokenAsking:
-    """What one request asks its server for beside its app: `additions`, which become less after each refusal.
+    """What art-otel asks a server for with one request: `additions`, which become less after each refusal.
 
     asking = token_requests.begin(server, path, request)
     answer = send(asking.additions)
@@ -246,7 +250,7 @@ class TokenAsking:
         self.additions = RequestAdditions(ask, missing_fields(ask, request))
 
     def may_be_why(self, status: int) -> bool:
-        """Whether an answer with this status may be a refusal of what was added."""
+        """Whether an answer with this status may be a refusal of the additions."""
         return self.additions.is_hidden and status in REFUSALS
 
     def ask_less(self, status: int, refusal: bytes) -> None:
@@ -256,36 +260,36 @@ class TokenAsking:
         self.additions = RequestAdditions(ask, missing_fields(ask, self._request))
 
     def answered(self, status: int) -> None:
-        """Remember what the server accepted after it had refused more."""
+        """Remember what the server accepted after it had refused more; call it after `ask_less` and the next answer."""
         if status not in REFUSALS:
             self._requests.accepted(self.additions.ask, self._target, self._refused, self._refusal)
 
 
 class _Accepted(NamedTuple):
-    """What a server let itself be asked for after it had refused more, and when."""
+    """What a server accepted after it had refused more, and when (seconds of the monotonic clock)."""
 
     ask: TokenRequest
     at: float
 
 
 class TokenRequests:
-    """Says what to ask a server for, and learns from what it refuses."""
+    """Says what to ask servers for, and learns from their refusals."""
 
     def __init__(self) -> None:
         self._accepted: dict[TokenRequestTarget, _Accepted] = {}
         self._since_doubt: dict[TokenRequestTarget, int] = {}
-        """How many requests were made since a refusal that named none of the fields."""
+        """How many requests were made since a refusal that named none of the added fields."""
 
     def begin(self, server: str, path: str, request: Mapping[str, object]) -> TokenAsking:
-        """What to ask for with a request to a path of a server; nothing where the request is no JSON object."""
+        """Begin a request to a path of a server. Nothing is added where the request is no JSON object ({})."""
         target = target_of(server, request)
         return TokenAsking(self, self.ask(path, target, request) if request else NOTHING, target, request)
 
     def ask(self, path: str, target: TokenRequestTarget, body: Mapping[str, object]) -> TokenRequest:
-        """What to ask for with a request of this body. One that wants its prompt back gets another one if asked."""
+        """What to ask for with a request of this body."""
         dialect = dialect_of(path)
         asks = NOTHING if dialect is None else API_DIALECTS[dialect].asks
-        if asks is NOTHING or body.get("echo"):
+        if asks is NOTHING or body.get("echo"):  # with `echo` the logprobs would change the answer itself
             return NOTHING
         if target in self._since_doubt:
             self._since_doubt[target] += 1
@@ -294,13 +298,13 @@ class TokenRequests:
         return accepted.ask if accepted is not None and is_remembered else asks
 
     def less(self, ask: TokenRequest, refusal: bytes) -> TokenRequest:
-        """What to ask for after a refusal: SGLang says that its streams are asked otherwise, others give nothing."""
+        """What to ask for after a refusal: SGLang's streams have ids by other fields; all other servers give none."""
         return _SGLANG_STREAM if ask is not _SGLANG_STREAM and _SGLANG_REFUSAL in refusal else NOTHING
 
     def accepted(self, ask: TokenRequest, target: TokenRequestTarget, refused: int, refusal: bytes) -> None:
-        """Remember what a server accepted: what it lacks was the reason for the refusal."""
+        """Remember what a server accepted, if the additions that it now lacks were the reason for the refusal."""
         is_explained = ask is not NOTHING or any(name in refusal for name in _NAMES)
-        is_repeated = self._since_doubt.get(target) in (0, 1)  # 0 where several are on their way
+        is_repeated = self._since_doubt.get(target) in (0, 1)  # the next request; 0 if it was on its way already
         if not is_explained and not is_repeated:
             self._since_doubt[target] = 0
             return

@@ -1,11 +1,11 @@
-"""Translation: a request of an agent's dialect goes to a server as Chat Completions, and the answer comes back.
+"""Translation: turns an agent's request into Chat Completions for its server, and the answer back.
 
     agent ─ Messages, Responses, generateContent ─► Translation.body ─► server
     agent ◄─ events, one for one ── take(piece) ◄── chunks of a chat completion
     agent ◄─ an answer, an error ── rest(body) ◄── a chat completion, an error
 
-Invariant: each chunk gives at once what the dialect says of it. What ends the agent's stream comes when the server's
-ends, with the usage. A stream that ends without an end is an error to the agent, never an answer.
+Invariant: each chunk of the server becomes the agent's events at once. The events that end the agent's stream come when
+the server's stream ends, with the usage. A stream that breaks off gives the agent an error, never a whole answer.
 """
 
 import re
@@ -39,12 +39,13 @@ _STREAM_TYPE: Final = "text/event-stream; charset=utf-8"
 
 
 class Translation:
-    """One request, and its answer on the way back.
+    """One translated request, and its answer on the way back. Raises UntranslatableError.
 
-    `request` has the fields of the agent's request. `is_array` says that the stream of Gemini's answer is one array,
-    not events, `is_held` that the server is asked for a whole answer, of which all events come at once. `left_out`
-    names the fields of the agent's request that the server is not sent. `failure` says why the agent got an error where
-    the server did not say one. Raises UntranslatableError.
+    - `request`: the fields of the agent's request. `body`: the request for the server.
+    - `is_array`: the agent gets Gemini's stream as one JSON array instead of events.
+    - `is_held`: the agent asked for a stream, the server for a whole answer; all events then come at once.
+    - `left_out`: the fields of the agent's request that the server does not get.
+    - `failure`: why the agent got an error, where the server did not report one.
     """
 
     def __init__(
@@ -72,27 +73,28 @@ class Translation:
         self._is_over = False
         self._passed = 0
         self._begun = ""
-        """What llama.cpp, which gives `timings`, says again of a message that it was to go on with; not in a stream."""
+        """The beginning of a message that the model was to continue. llama.cpp (known by `timings`) repeats it in whole
+        answers, and it is cut off there."""
 
     @property
     def stream_type(self) -> str:
-        """The content type of a stream."""
+        """The content type of the agent's stream."""
         return _JSON_TYPE if self.is_array else _STREAM_TYPE
 
     def held_type(self, status: int) -> str | None:
-        """The content type of an answer that the server gave as a whole; None where that is the server's."""
+        """The content type for a stream made from a whole answer; None where the server's own type stays."""
         return self.stream_type if self.is_held and status < FIRST_ERROR else None
 
     def take(self, piece: bytes) -> bytes:
-        """Take what the server sent next of a stream, and give the agent's events."""
+        """Take the next bytes of the server's stream, and return the agent's events."""
         return self._events(b"".join(self._read(event.data) for event in self._splitter.take(piece)))
 
     def rest(self, status: int, rest: bytes, *, is_stream: bool) -> tuple[int, bytes]:
-        """The agent's status, and what is left for it, where the server has sent everything."""
+        """The agent's status, and its remaining bytes, when the server has sent everything."""
         return (status, self.take(rest) + self.end()) if is_stream else self._whole(status, rest)
 
     def end(self) -> bytes:
-        """The last events of a stream: an error if the server's has no end."""
+        """The last events of a stream; an error if the server's stream did not end as it should."""
         events = b"" if self._is_over else self._read(data_of(self._splitter.begun))
         if not self._is_over:
             events += self._close() if self._has_finished else self._fail("the answer ended too early")
@@ -100,11 +102,11 @@ class Translation:
 
     @property
     def _last(self) -> bytes:
-        """What stands behind the last event."""
+        """The bytes after the last event: the closing bracket of an array."""
         return b"]" if self.is_array else b""
 
     def _whole(self, status: int, body: bytes) -> tuple[int, bytes]:
-        """The answer that is no stream: its status and body."""
+        """The status and the body of a whole answer, or of an error."""
         try:
             fields = _OBJECT.decode(body)
         except values.UNREADABLE:
@@ -125,7 +127,7 @@ class Translation:
             return BAD_GATEWAY, _ENCODE(self._api.error(BAD_GATEWAY, why, None, None))
 
     def _at_once(self, completion: AnswerFields) -> bytes:
-        """The events of a whole answer. Raises ValueError where it has not ended."""
+        """The events for a whole answer. Raises ValueError where it has no finish reason."""
         choices: list[AnswerFields] = []
         for choice in completion["choices"]:
             message = choice["message"]
@@ -138,7 +140,7 @@ class Translation:
         return events + self._close()
 
     def _read(self, data: bytes) -> bytes:
-        """The events of the data of one event of the server."""
+        """The agent's events for the data of one event of the server."""
         if not data or self._is_over:
             return b""
         if data.startswith(_DONE):
@@ -166,7 +168,7 @@ class Translation:
         return events
 
     def _choice(self, choice: AnswerFields, name: str) -> AnswerFields:
-        """A choice, whole or of a chunk, in the words that shapes read: those of vLLM."""
+        """A choice, whole or of a chunk, with vLLM's names of fields, which the shapes read."""
         index, said = choice.get("index", 0), dict(mapping_of(choice.get(name)))
         said["reasoning"] = said.get("reasoning") or said.get("reasoning_content")
         said["content"] = said.get("content") or said.get("refusal")
@@ -178,7 +180,8 @@ class Translation:
             said["tool_calls"] = self._calls[index].take(calls, is_end=finish is not None)
         if said.get("refusal"):
             self._refused.add(index)
-        if finish == "stop" and index in self._refused and self.dialect != "responses":  # which has no reason for it
+        # Responses has no finish reason for a refusal; the other dialects have.
+        if finish == "stop" and index in self._refused and self.dialect != "responses":
             finish = "content_filter"
         stop = choice.get("stop_reason", choice.get("matched_stop"))  # vLLM's, SGLang's
         return {**choice, "index": index, name: said, "finish_reason": finish, "stop_reason": stop}
@@ -202,13 +205,13 @@ class Translation:
             dialect=self.dialect,
             request=dict(self._request),
             sampling=self._chat,
-            prompt_ids=range(counted),  # their number is all that is said of them
+            prompt_ids=range(counted),  # only their number is used: in the usage of the answer
             since_0_33=True,
             is_translated=True,
         )
 
     def _events(self, events: bytes) -> bytes:
-        """Events as the agent reads them: where it asked for an array, as its elements."""
+        """The events as they are, or as elements of an array, if the agent asked for that."""
         if not self.is_array:
             return events
         elements: list[bytes] = []
@@ -219,12 +222,12 @@ class Translation:
 
 
 class _CallsInOrder:
-    """The pieces of the tool calls of one choice, one call behind the other, as all dialects but Chat have them.
+    """Puts the pieces of the tool calls of one choice in order: one call after the other, as most dialects need it.
 
-        0: look {"at"   1: look {}   0: : 1}      as a server sends them, in the order of its model
-        0: look {"at"   0: : 1}   1: look {}      as they are given
+        0: look {"at"   1: look {}   0: : 1}      from the server
+        0: look {"at"   0: : 1}   1: look {}      to the agent
 
-    A call waits for the one before it until the arguments of that are whole, or the answer ends.
+    A call waits until the arguments of the call before it are whole JSON, or the answer ends.
     """
 
     def __init__(self) -> None:
@@ -232,10 +235,10 @@ class _CallsInOrder:
         self._open: deque[_StreamedCall] = deque()
 
     def take(self, pieces: Sequence[AnswerFields], *, is_end: bool) -> list[AnswerFields]:
-        """Take pieces, and give those whose turn it is.
+        """Take pieces, and return those whose turn it is.
 
-        The first one of a call has an id, and no other: some servers repeat it, some have none. Raises ValueError for a
-        call that goes on behind its end.
+        Only the first piece of a call gets an id; some servers repeat the id in all pieces, others send none. Raises
+        ValueError for a piece of a call that has ended.
         """
         for position, piece in enumerate(pieces):
             place, function = piece.get("index", position), mapping_of(piece.get("function"))
@@ -264,7 +267,7 @@ class _StreamedCall:
     id: str
     arguments: str = ""
     pieces: list[AnswerFields] = field(default_factory=list[AnswerFields])
-    """What was not given yet."""
+    """The pieces that wait for their turn."""
 
 
 def _is_json(text: str) -> bool:
@@ -280,7 +283,7 @@ def _new_call_id() -> str:
 
 
 def _message(fields: AnswerFields, body: bytes) -> str:
-    """What an error says. vLLM of old has no object around it, some servers a text in its place."""
+    """The message of an error. Old versions of vLLM have no `error` object around it, some servers a text there."""
     said = fields.get("error")
     message = mapping_of(said).get("message") or fields.get("message") or (said if isinstance(said, str) else None)
     return str(message or body[:_SHOWN].decode(errors="replace"))
@@ -288,17 +291,17 @@ def _message(fields: AnswerFields, body: bytes) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LastAnswer:
-    """An answer of the gateway's own that ends an agent's loop: a text, and nothing to do."""
+    """An answer of the gateway's own that ends an agent's loop: a text without tool calls."""
 
     content_type: str
     body: bytes
 
 
 def last_answer(dialect: WireDialect, request: Mapping[str, Value], text: str, *, is_array: bool = False) -> LastAnswer:
-    """Say `text` in the agent's dialect, as the last thing that a model says: no tool calls, and a usual end.
+    """An answer with `text` in the agent's dialect that ends the agent's loop: no tool calls, and a usual end.
 
-    Not an error: clients try those again, and agents report them in place of what they did. Not `length`: some agents
-    ask to go on.
+    It is no error, because clients try again after errors and agents report the error instead of their result. Its
+    finish reason is not `length`, because some agents then ask the model to continue.
     """
     usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
     asking = Asking(

@@ -132,7 +132,7 @@ class HttpServer:
             await self._task
 
     async def stop(self) -> None:
-        """Answer what has come, and end."""
+        """Answer the requests that have come, and stop listening."""
         self._server.should_exit = True
         if self._task is not None:
             await self._task
@@ -140,9 +140,9 @@ class HttpServer:
             each.close()
 
     def adopt_soon(self, connection: socket.socket, received: bytes, loop: asyncio.AbstractEventLoop) -> None:
-        """Serve, in the loop of this server, a connection that another process accepted and read `received` of.
+        """Serve a connection that another process accepted; `received` is what that process has read of it.
 
-        Any thread may call it.
+        `loop` is the loop of this server. Any thread may call this.
         """
 
         def protocol() -> TimedProtocol:
@@ -157,11 +157,11 @@ RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """A connection of uvicorn with this timer, and a limit of its headers; the methods are a Protocol's."""
+    """A connection of uvicorn, with a timer and a size limit for the headers of a request."""
 
     _timer: asyncio.TimerHandle | None = None
     _begun_bytes: int | None = None
-    """Bytes of a request whose headers are not whole."""
+    """The bytes so far of a request whose headers are not complete; None between requests and in bodies."""
 
     is_left = False
     """Whether the connection is closed, by the other side or by `end`."""
@@ -326,8 +326,10 @@ class _HeadWithBody:
         self._head = b""
 
     def write(self, data: bytes) -> None:
-        """Write the data, behind a head that waits. A head waits until body bytes come, or until the next turn of the
-        event loop."""
+        """Write the data, behind a head that waits.
+
+        A head waits until body bytes come, or until the next turn of the event loop.
+        """
         head, self._head = self._head, b""
         if head or not (data.startswith(_STATUS_LINE) and data.endswith(_END_OF_HEAD)):
             self._transport.write(head + data)
@@ -379,8 +381,11 @@ def listen_at(address: Address) -> socket.socket:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BodyLimits:
-    """Limits for the bodies of requests: `body_bytes` of one body as it is sent (compressed), `all_bytes` of all bodies
-    that are in memory at once, and `seconds` until a body has arrived."""
+    """Limits for the bodies of requests.
+
+    `body_bytes` of one body as it is sent (compressed), `all_bytes` of all bodies that are in memory at once, and
+    `seconds` until a body has arrived.
+    """
 
     body_bytes: int = 64 << 20
     all_bytes: int = 256 << 20
@@ -506,8 +511,10 @@ class WebPageCheck:
         self._when_refused = when_refused
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Refuse a request, or return the application's own coroutine: another one around it would cost time for each
-        piece of an answer."""
+        """Refuse a request, or return the application's own coroutine.
+
+        Another coroutine around it would cost time for each piece of an answer.
+        """
         why = self._refusal(scope["headers"]) if scope["type"] == "http" else None
         if why is None:
             return self._app(scope, receive, send)

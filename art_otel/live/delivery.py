@@ -110,9 +110,10 @@ class DeliverySession(Protocol):
 class DeliveredRollouts:
     """Finished rollouts, each once, as soon as they have ended.
 
-        async with art_otel.connect(url) as rollouts:
-            async for trajectory in rollouts:
-                ...
+        async for trajectory in rollouts:
+            ...
+
+    The loop waits for the next rollout as long as it takes.
     """
 
     def __init__(self, session: DeliverySession) -> None:

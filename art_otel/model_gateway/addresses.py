@@ -279,8 +279,10 @@ def baggage_of(header: str) -> dict[str, str]:
 
 
 def _parent(headers: Headers) -> Parent | None:
-    """The span that `traceparent` names, if it is recorded: it is sampled, or the trace state says that art-otel
-    records it in its app. Else a rollout around it would never come."""
+    """The span that `traceparent` names, if the span is recorded; else its rollout would never come.
+
+    A span is recorded if it is sampled, or if the trace state says that art-otel records the trace in its app.
+    """
     if "traceparent" not in headers:
         return None
     match = _TRACEPARENT.fullmatch(headers["traceparent"].strip())
@@ -317,6 +319,8 @@ class Conversations:
 
         call 1: [user A]                       ─► answer B      remembers digest(A, B) ─► rollout r
         call 2: [user A, assistant B, user C]                   begins with A, B: rollout r, too
+
+    The oldest of too many conversations are forgotten.
     """
 
     def __init__(self) -> None:

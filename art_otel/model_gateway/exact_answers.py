@@ -298,8 +298,10 @@ class ExactAnswer:
         return {"model": self._asking.model, "prompt_tokens": len(prompt), "chat_request": self._parsing}
 
     async def _shown(self, choice: SampledChoice) -> AnswerFields:
-        """The part of a choice that the parsers get: without the text or token that stopped it, unless the agent asked
-        to see that."""
+        """The part of a choice that the parsers get.
+
+        It is without the text or token that stopped the choice, unless the agent asked to see that.
+        """
         ids = choice.ids
         if choice.stop_text is not None:  # the last token may reach beyond the stop text, so the shown text is encoded
             ids = await self._server.encode(self._asking.model, choice.text) if choice.text else []

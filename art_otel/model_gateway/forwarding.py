@@ -199,8 +199,11 @@ class RunningCallsReport:
         self._not_before = 0.0
 
     def add(self, rollout: GatewayRollout) -> "asyncio.Future[None] | None":
-        """Report a call that begins. Returns a future that is done when the receiver has heard of it or could not be
-        reached; None where the collector has no such path."""
+        """Report a call that begins.
+
+        Returns a future that is done when the receiver has heard of it or could not be reached; None where the
+        collector has no such path.
+        """
         if not self._may_ask:
             return None
         span = self._rollouts.edition(rollout)

@@ -458,8 +458,10 @@ class Gateway:
     async def _fail(
         self, call: RelayedCall, error: UpstreamError, answering: Answering, what: str, last: bytes = b""
     ) -> None:
-        """Record that the server cannot be reached or broke off, and tell the agent: by status 502, or, if the answer
-        has begun, by the piece `last` or a broken connection."""
+        """Record that the server cannot be reached or broke off, and tell the agent.
+
+        The agent gets status 502, or, if the answer has begun, the piece `last` or a broken connection.
+        """
         self._recorder.metrics.add("art_otel_gateway_upstream_errors_total")
         if call.exchange is not None and not call.is_recorded:
             call.exchange.failure = CallFailure(type(error).__name__, str(error))

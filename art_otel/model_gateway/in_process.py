@@ -98,8 +98,10 @@ class LocalGateway:
         return context is not None
 
     def _context(self, address: RequestAddress) -> Context | None:
-        """The context for a call's span: that of `url`, or the agent's own span, if the agent is traced in the same
-        trace. None where `url` gave the rollout no address."""
+        """The context for a call's span; None where `url` gave the rollout no address.
+
+        That is the context in which `url` was called, or the agent's own span, if the agent is in the same trace.
+        """
         rollout_id = address.rollout_id or ""
         context = self._contexts.get((rollout_id, address.untrained)) or self._contexts.get((rollout_id, None))
         if context is None or address.parent is None:

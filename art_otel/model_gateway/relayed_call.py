@@ -89,8 +89,10 @@ class WorkerRecorder(Recorder, Protocol):
     """The recorder of a gateway that is one of several worker processes."""
 
     def begin_call(self, rollout: GatewayRollout, start_ns: int) -> int | None:
-        """Note a call in memory that the parent shares, in case this worker dies. Returns the slot; None where all are
-        taken."""
+        """Note a call in memory that the parent shares, in case this worker dies.
+
+        Returns the slot; None where all are taken.
+        """
         ...
 
     def end_call(self, slot: int) -> None:
@@ -110,8 +112,10 @@ class AppRollouts(Protocol):
         ...
 
     def reached_limit(self, address: RequestAddress, max_calls: int | None) -> int | None:
-        """The limit of calls of a rollout that has reached it; None where another call may begin, or the rollout is
-        not the app's."""
+        """The limit of calls of a rollout that has reached the limit.
+
+        None where another call may begin, or the rollout is not the app's.
+        """
         ...
 
     def note_unread(self, request: str, start_ns: int, address: RequestAddress, server: str) -> bool:

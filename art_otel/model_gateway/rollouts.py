@@ -120,8 +120,11 @@ class GatewayRollout:
 
 @dataclass(kw_only=True)
 class Rollouts:
-    """The rollouts of a gateway. `resource` is the resource of its spans; `grace` is in seconds; `attempts` remembers
-    earlier attempts across restarts."""
+    """The rollouts of a gateway.
+
+    `resource` is the resource of its spans; `grace` is in seconds; `attempts` remembers earlier attempts across
+    restarts.
+    """
 
     resource: Resource
     grace: float
@@ -245,8 +248,10 @@ class Rollouts:
         return rollout if is_written else None
 
     def end_quiet(self, now: int, write: Write) -> None:
-        """End the rollouts that were quiet for the grace, and forget the oldest ended ones. Rollouts whose end cannot
-        be written end the next time."""
+        """End the rollouts that were quiet for the grace, and forget the oldest ended ones.
+
+        Rollouts whose end cannot be written end the next time.
+        """
         quiet = [
             rollout
             for rollout in self._known.values()

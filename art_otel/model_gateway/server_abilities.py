@@ -81,8 +81,10 @@ _Ask: TypeAlias = Callable[[], Coroutine[None, None, _Said]]
 
 
 class ServerAbilities:
-    """What one server can do; `servers` sends the requests. All methods raise UpstreamError where the server cannot be
-    reached."""
+    """What one server can do; `servers` sends the requests.
+
+    All methods raise UpstreamError where the server cannot be reached.
+    """
 
     def __init__(self, servers: Sends, upstream: Upstream) -> None:
         self.upstream: Final = upstream

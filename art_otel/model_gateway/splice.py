@@ -191,8 +191,10 @@ async def _shown(turn: GatewayTurn, text: str, decode: DecodeIds) -> str:
 
 
 def _behind_stop(turn: GatewayTurn, rendered: IdArray, start: int) -> int | None:
-    """The place in a rendered prompt behind the stop token of a turn: the first place from `start` on at which the stop
-    token has come as often as in the turn. None where there are fewer."""
+    """The place in a rendered prompt behind the stop token of a turn; None where there is none.
+
+    That is the first place from `start` on at which the stop token has come as often as in the turn.
+    """
     stop = turn.joint[-1]
     at = start - 1
     try:

@@ -46,7 +46,7 @@ _OF_DIALECT: Final = frozenset(name for api in API_DIALECTS.values() for name in
 class Translating:
     """Decides for each request whether to translate it, and translates it.
 
-    `abilities` has those of each server, by its URL. Unless `tokens` is "off", a dialect without ids is translated, too.
+    `abilities` has those of each server, by its URL. Unless `tokens` is "off", a dialect without ids counts as lacking.
     """
 
     def __init__(self, servers: Sends, abilities: Mapping[str, ServerAbilities], tokens: str) -> None:

@@ -116,8 +116,11 @@ class WorkerStart:
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A report of a worker to its parent, a line of JSON: that it listens, or why it cannot (`refused`); the ids of its
-    open rollouts, and its counters."""
+    """A report of a worker to its parent, as a line of JSON.
+
+    `listens` says that the worker has started, `refused` why it cannot start. `open` has the ids of its open rollouts,
+    `counts` its counters.
+    """
 
     listens: bool = False
     refused: str | None = None

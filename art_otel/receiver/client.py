@@ -119,8 +119,10 @@ class RemoteSession:
         self._id: asyncio.Future[str] | None = None
 
     async def open(self, wait: float | None) -> Self:
-        """Begin the session, within `wait` seconds (None: for ever). Raises UsageError if no receiver answers in time,
-        or if it refuses."""
+        """Begin the session, within `wait` seconds (None: for ever).
+
+        Raises UsageError if no receiver answers in time, or if it refuses.
+        """
         deadline = time.monotonic() + (float("inf") if wait is None else wait)
         is_told = False
         broken_off = 0
@@ -160,8 +162,10 @@ class RemoteSession:
                 await asyncio.sleep(_PAUSE)
 
     async def close(self, handled: Sequence[Acknowledgment]) -> None:
-        """Acknowledge what was handled, and end the session. If the receiver cannot be reached, it delivers these
-        rollouts again, and the log says so."""
+        """Acknowledge what was handled, and end the session.
+
+        If the receiver cannot be reached, it delivers these rollouts again, and the log says so.
+        """
         try:
             if handled:
                 last = Question(handled=handled, count=0)

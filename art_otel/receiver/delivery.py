@@ -47,8 +47,10 @@ _LeaseKey: TypeAlias = tuple[Key, str]
 
 
 class _Leased(NamedTuple):
-    """A lease: the session that has the rollout, its revision, and the group that no other session may get rollouts
-    of meanwhile (None without `whole_groups`)."""
+    """A lease: the session that has the rollout, its revision, and its group.
+
+    No other session gets rollouts of `group` meanwhile; None without `whole_groups`.
+    """
 
     session: str
     revision: int

@@ -120,8 +120,11 @@ def _decompress(export: Export, max_bytes: int) -> bytes:
 
 
 def _from_gzip(body: bytes, max_bytes: int) -> bytes:
-    """Decompress all members of a gzip body. Returns at most `max_bytes` + 1 bytes, so that the caller sees an excess
-    and a small body that decompresses to gigabytes takes no memory."""
+    """Decompress all members of a gzip body.
+
+    Returns at most `max_bytes` + 1 bytes, so that the caller sees an excess and a small body that decompresses to
+    gigabytes takes no memory.
+    """
     parts: list[bytes] = []
     left = max_bytes + 1
     while left and (body or not parts):

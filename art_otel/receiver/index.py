@@ -75,7 +75,10 @@ class Finished:
 
 
 class _Spans(msgspec.Struct, frozen=True, array_like=True):
-    """GivenSpans as they are stored. `lines` has, by the name of a spool file, offset, size, offset, size, …"""
+    """GivenSpans as they are stored.
+
+    `lines` has, by the name of a spool file, offset, size, offset, size, …
+    """
 
     is_vague: bool
     traces: tuple[str, ...]
@@ -205,8 +208,11 @@ class SpooledRolloutIndex:
             return sum([self._acknowledge(consumer, each) for each in acknowledgments])
 
     def remove_before(self, before: float) -> None:
-        """Remove rollouts that finished before a time (seconds since the epoch), were acknowledged by a consumer, and
-        are pending for none; and the state of spans that were delivered before that time."""
+        """Remove what is older than a time, in seconds since the epoch.
+
+        That are finished rollouts that a consumer acknowledged and that are pending for none, and the state of
+        delivered spans.
+        """
         with self._changing():
             self._database.execute(
                 "DELETE FROM finished WHERE given_at < ? AND NOT EXISTS (SELECT 1 FROM pending WHERE"

@@ -71,8 +71,11 @@ _SHORT_LINE: Final = 64 << 10
 
 
 class IngestOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`max_bytes` is the limit of one export after decompression. With `fsync` an acknowledged export survives a power
-    failure, not only a killed process. `secrets` says what is scrubbed."""
+    """`max_bytes` is the limit of one export after decompression.
+
+    With `fsync` an acknowledged export survives a power failure, not only a killed process. `secrets` says what is
+    scrubbed.
+    """
 
     max_bytes: int = 256 << 20
     fsync: bool = False

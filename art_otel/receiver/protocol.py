@@ -29,8 +29,11 @@ class SessionEndedError(Exception):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What selections can ask about a rollout. `models` are the requested models of its calls, `policy_version` is
-    that of its first call, `ended_at` is in seconds since the epoch."""
+    """What selections can ask about a rollout.
+
+    `models` are the requested models of its calls, `policy_version` is that of its first call, `ended_at` is in seconds
+    since the epoch.
+    """
 
     split: str | None
     models: tuple[str, ...]
@@ -68,8 +71,11 @@ class SelectionOptions(TypedDict, total=False):
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """A rollout on its way to a session. `encoded` is the trajectory in the bytes of `encode_trajectory`; its revision
-    is in the acknowledgment only, because consumers may be at different ones."""
+    """A rollout on its way to a session.
+
+    `encoded` is the trajectory in the bytes of `encode_trajectory`; its revision is in the acknowledgment only, because
+    consumers may be at different ones.
+    """
 
     acknowledgment: Acknowledgment
     encoded: bytes

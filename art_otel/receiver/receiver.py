@@ -175,8 +175,10 @@ class Receiver:
             raise
 
     def stop(self) -> None:
-        """Answer the requests that have come, write their spans, and stop. Rollouts that are still open are found in
-        the spool by the next receiver."""
+        """Answer the requests that have come, write their spans, and stop.
+
+        Rollouts that are still open are found in the spool by the next receiver.
+        """
         self._run(self._rollouts.stop())
         if self._front is not None:
             self._run(self._front.leave())
@@ -196,7 +198,9 @@ class Receiver:
 
     def adopt(self, connection: socket.socket, received: bytes) -> None:
         """Serve a connection that another process accepted; `received` is what that process has read of it already.
-        Any thread may call this."""
+
+        Any thread may call this.
+        """
         self._http.adopt_soon(connection, received, self._loop)
 
     def keep_open(self, rollout_ids: Sequence[str]) -> None:

@@ -1,4 +1,7 @@
-"""Scrubbing: secrets in texts, found by their form or by their name. docs/how-to/scrub.md is its page."""
+"""Scrubbing: finds secrets in texts, by their form (`sk-ant-…`) or by the name they stand under (`"password": …`).
+
+The user's page is docs/how-to/scrub.md.
+"""
 
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -7,22 +10,22 @@ import msgspec
 from art_otel.lazy_names import defer_imports
 
 Mode: TypeAlias = Literal["on", "content", "mark"]
-"""`on` replaces what has a precise form or a secret name, `content` also e-mail addresses and passwords in URLs.
-`mark` finds what `on` replaces and alters nothing."""
+"""`on` replaces secrets that have a precise form or stand under a secret name; `content` also e-mail addresses and
+passwords in URLs. `mark` finds the same as `on`, counts it, and alters nothing."""
 
 Scrubbing: TypeAlias = Literal["on", "content", "mark", "off"]
-"""What may be chosen: a mode, or that nothing is looked for."""
+"""The values of the setting `scrub`: a mode, or `off`: no text is searched."""
 
 
 class SecretMatch(NamedTuple):
-    """A text that was found to be a secret, and of which kind."""
+    """A secret that was found, and its kind, such as "openai key"."""
 
     kind: str
     text: str
 
 
 class SecretRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of secrets in records. `patterns` are regular expressions of further ones."""
+    """What to do with secrets in records. `patterns` are regular expressions for further secrets."""
 
     mode: Scrubbing = "on"
     patterns: tuple[str, ...] = ()

@@ -1,9 +1,9 @@
-r"""SecretPattern: the form of one kind of secret; and the names under which a text is one, whatever it looks like.
+r"""SecretPattern: the form of one kind of secret. And the names under which every text is a secret.
 
-Invariant: what matches is a secret and nothing else that people write: a provider's prefix with the real length and
-alphabet of its keys. Only such forms can be replaced in content without taking away what a model learns from. No match
-crosses a quote, so JSON stays valid JSON, however deep it stands in other JSON. Of a name only the last segment counts,
-and it has to be one of the secret names, exactly.
+Invariant: a pattern matches secrets and no other text that people write: it has a provider's prefix and the exact
+length and alphabet of its keys. Only such a pattern can be replaced in content without changing what a model learns. No
+match crosses a quotation mark, so JSON stays valid, also JSON inside of JSON. Of a name only the last segment counts
+(`http.request.header.authorization`), and it must be one of the secret names exactly.
 
 Sources: the providers' documentation, gitleaks' rules, RFC 7519 (JWT), RFC 7468 (PEM), RFC 3986 (URLs).
 """
@@ -18,21 +18,21 @@ from functools import lru_cache
 from typing import Final
 
 _MIN_DISTINCT: Final = 8
-"""Fewer different characters than this are a placeholder, as in `ghp_xxxx…`."""
+"""A text with fewer different characters is a placeholder, as in `ghp_xxxx…`."""
 
 
 def is_no_example(secret: str) -> bool:
-    """Whether a text of the form of a secret is none that documentation shows."""
+    """Whether a text with the form of a secret is a real one, and no placeholder of a documentation."""
     return len(set(secret)) >= _MIN_DISTINCT and "example" not in secret.lower()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecretPattern:
-    """One kind of secret. Where the regex has a group `secret`, that group alone is replaced.
+    """One kind of secret. If the regex has a group `secret`, only that group is replaced.
 
-    Every match contains the text `mark`, which ends with a match of `sign` if there is one: by the few signs in a text
-    all patterns that share one are passed over at once. A pattern without a mark is tried on each text.
-    `is_secret` has the last word on what the regex matched.
+    `mark` and `sign` make the search fast. Every match contains the text `mark`, and the mark ends with a match of
+    `sign` (one character before a long word). So a text without that sign cannot match any of the patterns that share
+    it. A pattern with an empty mark is tried on each text. `is_secret` decides at the end about each match.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class SecretPattern:
 
 
 def own_pattern(regex: re.Pattern[str]) -> SecretPattern:
-    """A pattern of the app's owner, whose every match is a secret."""
+    """A pattern that the app's owner has set; every match counts as a secret."""
     return SecretPattern(kind="own pattern", mark="", regex=regex, is_secret=bool)
 
 
@@ -53,14 +53,14 @@ _DOT: Final = re.compile(r"\.(?=[A-Za-z0-9_-]{19})")
 _CAPITAL: Final = re.compile("A(?=(?:[KS]IA|Iza)[A-Za-z0-9_-]{16})")
 _PAYLOAD: Final = re.compile(r"\.(?=eyJ)")
 SIGNS: Final = (_UNDERSCORE, _DASH, _DOT, _CAPITAL, _PAYLOAD)
-"""One character before a long word, or before what only a token has. `re` finds one character many times as fast as a
-choice of prefixes."""
+"""Each sign is one character before a long word, or before a text that only tokens have. `re` finds a single character
+many times as fast as one of several prefixes."""
 
 _END: Final = "(?![A-Za-z0-9_-])"
 
 
 def _key(kind: str, prefix: str, rest: str, sign: re.Pattern[str] | None = None) -> SecretPattern:
-    r"""Keys with a prefix, which does not begin with the letter of an escape in JSON, as `npm_` in `\npm_` does."""
+    r"""The pattern of keys with a prefix. No backslash may stand before it: in JSON, `\npm_` is a newline and `pm_`."""
     regex = re.compile(rf"(?<!\\){re.escape(prefix)}(?:{rest}){_END}")
     return SecretPattern(kind=kind, mark="A" if sign is _CAPITAL else prefix, regex=regex, sign=sign)
 
@@ -86,7 +86,7 @@ _OPENAI: Final = SecretPattern(
 
 
 def _aws_secret(name: str) -> SecretPattern:
-    """What is assigned to a name. It has no form of its own."""
+    """The pattern of a secret that is assigned to a name. AWS's secret keys have no prefix of their own."""
     quote, space = r"""(?:\\*+["'])?""", r"\s{0,8}"
     regex = rf"{name}{quote}{space}[:=]{space}{quote}(?P<secret>[A-Za-z0-9/+]{{40}})(?![A-Za-z0-9/+=_-])"
     return SecretPattern(kind="aws key", mark=name, regex=re.compile(regex))
@@ -95,11 +95,11 @@ def _aws_secret(name: str) -> SecretPattern:
 _AWS_NAMES: Final = ("secret_access_key", "SECRET_ACCESS_KEY", "secretAccessKey", "SecretAccessKey")
 
 _EXAMPLE_PAYLOADS: Final = (".eyJzdWIiOiIxMjM0NTY3ODkwIi", ".eyJzb21lIjoicGF5bG9hZCJ9.", ".eyJpc3MiOiJqb2UiLA0K")
-"""How the payloads of examples begin: jwt.io's `{"sub":"1234567890"`, PyJWT's `{"some":"payload"}`, RFC 7519's."""
+"""The beginnings of well-known examples: jwt.io's `{"sub":"1234567890"`, PyJWT's `{"some":"payload"}`, RFC 7519's."""
 
 
 def _is_jwt(text: str) -> bool:
-    """Whether the header names an algorithm, and the payload is none that documentation shows."""
+    """Whether the header names an algorithm, and the payload is no well-known example."""
     header = text.partition(".")[0]
     try:
         decoded: object = json.loads(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)))
@@ -128,7 +128,7 @@ _PEM: Final = SecretPattern(
         rf"(?:(?:{_BREAK}++{_BASE64}++){{0,2}}+{_BREAK}*+-----END [A-Z0-9 ]{{0,60}}-----|(?:{_BREAK}++{_BASE64}++)?+)"
     ),
 )
-"""With a body, the smallest of which (Ed25519) has 64 characters; it may be cut off."""
+"""A private key with its body. The smallest body (Ed25519) has 64 characters; the end may be cut off."""
 
 PATTERNS: Final[tuple[SecretPattern, ...]] = (
     _key("anthropic key", "sk-ant-", rf"[a-z]{{3,6}}[0-9]{{2}}-{_word(93)}AA", _DASH),
@@ -165,7 +165,8 @@ PATTERNS: Final[tuple[SecretPattern, ...]] = (
     # The last, because the lines of one that is cut off would take the beginning of a key that follows.
     _PEM,
 )
-"""Keys of providers and clouds, private keys and JSON web tokens, wherever they stand. The first that matches wins."""
+"""Keys of providers and clouds, private keys and JSON web tokens, anywhere in a text. The first pattern that matches
+wins."""
 
 CONTENT_PATTERNS: Final[tuple[SecretPattern, ...]] = (
     SecretPattern(
@@ -185,24 +186,24 @@ CONTENT_PATTERNS: Final[tuple[SecretPattern, ...]] = (
         is_secret=bool,
     ),
 )
-"""What content is full of, so that it is looked for on request only."""
+"""Patterns for the mode `content` only: ordinary content is full of such texts."""
 
 _NAMES: Final = frozenset(
     {"authorization", "cookie", "set_cookie", "api_key", "x_api_key", "password", "secret", "client_secret"}
     | {"private_key", "access_token", "refresh_token"}
 )
-"""With `_` for `-`, because OpenTelemetry's instrumentors write the names of headers either way."""
+"""The secret names, with `_` for `-`: OpenTelemetry's instrumentors write the names of headers in both ways."""
 
 _KEY: Final = re.compile(rf'[".](?:{"|".join(sorted(_NAMES)).replace("_", "[-_]")})\\*+"\s*+:', re.IGNORECASE)
 
 
 @lru_cache(maxsize=4096)
 def secret_name(name: str) -> str | None:
-    """The kind of secret that stands under this name; None for any other name."""
+    """The kind of secret under this name: "set cookie" for `http.response.header.set-cookie`; None for other names."""
     last = name.rpartition(".")[2].lower().replace("-", "_")
     return last.replace("_", " ") if last in _NAMES else None
 
 
 def may_name_secrets(text: str) -> bool:
-    """Whether a JSON text, or one inside of it, may have a key that is a secret name."""
+    """Whether a JSON text, or JSON inside of it, may have a key that is a secret name."""
     return _KEY.search(text) is not None

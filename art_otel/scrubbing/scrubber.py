@@ -1,18 +1,18 @@
-"""Scrubber: texts in, the same texts without their secrets out.
+"""Scrubber: takes the secrets out of texts. RecordScrubber: takes them out of whole records.
 
-Invariant: nothing but secrets changes, and JSON stays JSON of the same shape. Nothing raises for what a text holds. The
-same is found whether texts are altered or, in the mode `mark`, only counted.
+    {"content": "my key is sk-ant-…"}   ─►   {"content": "my key is [scrubbed:anthropic key]"}
 
-RecordScrubber: the texts of one record (a span, a log record, a resource) without secrets, whoever made the record.
+Invariant of Scrubber: only secrets change, and JSON stays JSON of the same shape. No text raises. The mode `mark` finds
+the same secrets, and only counts them.
 
-Invariant: every text is read, in whatever it is nested, but for those that the attribute names say hold none. The
-number of secrets found stands in the record's own attributes, and where one was in what a model read or wrote, that
-stands there too and the tokens that spell it are gone: such a completion must not be trained. Tokens of a prompt that
-nobody could read are gone as well.
+Invariant of RecordScrubber (a span, a log record, a resource): every text is read, however deep it is nested, except
+where the attribute's name says that it cannot hold a secret. The record says how many secrets were found. If a secret
+was in content (what a model read or wrote), the record says that, too, and loses the token ids that spell the secret:
+such a completion must not be trained. Ids of a prompt whose text is not in the record go as well, since they were not
+searched.
 
-A live span, a received record and the log of an agent come as the same parts; what their names mean is a
-ContentNames, because nothing here knows attributes that are not ours. `scrub_span` and `scrub_records` are for records
-of any source that are no live spans: those without secrets are the very same ones; ids, times and order stay.
+`ContentNames` says what attribute names mean, because this package knows only our own. `scrub_span` and `scrub_records`
+are for records that are no live spans; a record without secrets is returned as the same object.
 """
 
 import json
@@ -44,40 +44,41 @@ from art_otel.spans.span import LogRecord, Resource, Scope, Span
 logger = logging.getLogger(__name__)
 
 _LONG: Final = 4096
-"""Characters from which on a text is remembered."""
+"""Texts with so many characters or more are remembered if they are clean: the next prompt begins with them."""
 _LONGEST_REMEMBERED: Final = 2 << 20
 _MAX_REMEMBERED: Final = 1024
-"""Texts that are remembered: more than the conversations that a process has at once."""
+"""How many clean texts are remembered: more than the conversations that a process has at once."""
 _MAX_REMEMBERED_LENGTH: Final = 64 << 20
 _OVERLAP: Final = 4096
-"""What is scanned again before the new part of a text: longer than a secret that the old part ended in."""
+"""So many characters before the new part of a text are searched again: a secret may cross the border."""
 _CLOSING: Final = 2
-"""Characters at the end of a JSON list that are gone when the list goes on."""
+"""The last characters of a JSON list of messages (`}]`), which are gone when the list goes on."""
 
 PIECES: Final = "pieces"
-"""The kind of a secret that several texts hold together."""
+"""The kind of a secret that is spread over several texts, as over the chunks of a stream."""
 
 _SHORTEST: Final = 5
-"""No pattern of ours matches less; an e-mail address is the shortest."""
+"""No pattern of ours matches a shorter text; the shortest match is an e-mail address."""
 _REPLACED: Final = re.compile(r"\[scrubbed:[a-z0-9 ]+\]")
 
 
 def replacement(kind: str) -> str:
-    """What stands in a secret's place: a text without quotes and backslashes."""
+    """The text that replaces a secret: `[scrubbed:openai key]`. It has no quotes and backslashes, for use in JSON."""
     return f"[scrubbed:{kind}]"
 
 
 @dataclass(slots=True)
 class Hits:
-    """How many secrets were found."""
+    """Counts the secrets that were found."""
 
     count: int = 0
 
 
 class Scrubber:
-    """Finds secrets. It may be used by several threads at once.
+    """Finds and replaces secrets in texts. Several threads may use it at once.
 
-    `own` are further patterns of secrets. A match for which `keeps` says True is left as it is.
+    `own` are further patterns. A match for which the function `keeps` returns True is no secret. `alters` is False in
+    the mode `mark`.
     """
 
     def __init__(
@@ -95,15 +96,15 @@ class Scrubber:
         groups = {sign: [pattern for pattern in patterns if pattern.sign is sign] for sign in SIGNS}
         self._signed = [(sign, tuple(pattern.mark for pattern in group), group) for sign, group in groups.items()]
         self._clean: tuple[tuple[str, ...], int] = (), 0
-        """Long texts without secrets, sorted, and the length of all. Replaced as a whole, so threads need no lock."""
+        """Long clean texts, sorted, and their total length. Replaced as a whole, so threads need no lock."""
 
     def text(self, text: str, hits: Hits) -> str:
-        """A text without what has the form of a secret."""
+        """The text with everything replaced that has the form of a secret; counted in `hits`."""
         scrubbed = self._text(text, hits)
         return scrubbed if self.alters else text
 
     def split_secret(self, texts: Sequence[str]) -> bool:
-        """Whether texts, as the chunks of a stream are, hold a secret together that no one of them holds whole."""
+        """Whether a secret crosses the border of two texts, as of two chunks of a stream."""
         joined, ends = "".join(texts), [*accumulate(map(len, texts))]
         return len(texts) > 1 and any(
             match.start() < end < match.end()
@@ -114,22 +115,23 @@ class Scrubber:
         )
 
     def value(self, name: str, value: object, hits: Hits, *, by_name: bool) -> object:
-        """A value, however nested, without secrets: what has their form and, if `by_name`, what has their name.
+        """A value, however nested, without secrets, which are counted in `hits`.
 
-        `name` is the value's own: of an attribute. Names are also looked for inside of JSON texts.
+        With `by_name`, a text under a secret name is a secret, too. `name` is the name of the value itself (of an
+        attribute); further names are found in mappings and inside of JSON texts.
         """
         before = hits.count
         scrubbed = self._value(name, value, hits, by_name=by_name)
         return scrubbed if self.alters and hits.count > before else value
 
     def holds_secret(self, text: str) -> bool:
-        """Whether anything in a text has the form of a secret."""
+        """Whether a text has a part with the form of a secret."""
         hits = Hits()
         self._text(text, hits)
         return hits.count > 0
 
     def may_hold_secret(self, texts: Sequence[str]) -> bool:
-        """Whether any of the texts has to be read: a quick look at all together, by forms only."""
+        """Whether any of the texts may hold a secret by its form: a quick search over all of them together."""
         short = "\n".join([text for text in texts if len(text) < _LONG])
         return bool(self._possible(short)) or any(self.holds_secret(text) for text in texts if len(text) >= _LONG)
 
@@ -153,7 +155,7 @@ class Scrubber:
         return value
 
     def _named(self, name: str, text: str, hits: Hits) -> str:
-        """A text under a name."""
+        """A text under a name, which may make it a secret."""
         kind = secret_name(name)
         if kind is not None and text and _REPLACED.fullmatch(text) is None and not self._is_kept(kind, text):
             hits.count += 1
@@ -161,7 +163,7 @@ class Scrubber:
         return self._json(text, hits) if may_name_secrets(text) else self._text(text, hits)
 
     def _json(self, text: str, hits: Hits) -> str:
-        """A JSON text by the names in it; by forms alone where it is none."""
+        """A JSON text, searched by the names in it; a text that is no JSON by forms alone."""
         before = hits.count
         try:
             scrubbed = self._value("", json.loads(text), hits, by_name=True)
@@ -182,7 +184,7 @@ class Scrubber:
         return scrubbed
 
     def _possible(self, text: str, start: int = 0) -> list[SecretPattern]:
-        """List the patterns that may match in `text[start:]`."""
+        """The patterns that may match in `text[start:]`, found by their signs and marks."""
         possible: list[SecretPattern] = []
         for sign, marks, patterns in self._signed:
             if sign.search(text, start) is None:
@@ -206,7 +208,7 @@ class Scrubber:
         return max((_common_length(text, clean) for clean in texts[max(0, at - 1) : at + 1]), default=0)
 
     def _remember(self, text: str, clean_length: int) -> None:
-        """Remember a clean text instead of what it goes on from, and forget all others where they are too many."""
+        """Remember a clean text in the place of the one that it continues. With too many texts, forget all others."""
         if not clean_length < len(text) - _CLOSING <= _LONGEST_REMEMBERED:
             return
         texts, length = self._clean
@@ -220,7 +222,7 @@ class Scrubber:
             self._clean = (*texts[:begin], clean, *texts[at:]), length
 
     def _replaced(self, pattern: SecretPattern, hits: Hits, match: re.Match[str]) -> str:
-        """The match with its secret replaced; as it is where it is none."""
+        """The match with its secret replaced; unchanged if it is no secret."""
         group = "secret" if "secret" in pattern.regex.groupindex else 0
         if not match[group] or not self._is_secret(pattern, match[group]):
             return match[0]
@@ -232,7 +234,7 @@ class Scrubber:
         return pattern.is_secret(text) and not self._is_kept(pattern.kind, text)
 
     def _is_kept(self, kind: str, text: str) -> bool:
-        """Whether the app's owner keeps this secret. Of a function that raises nothing is kept."""
+        """Whether the owner's function `keeps` says that this is no secret. If it raises, the match is a secret."""
         try:
             return self._keeps is not None and self._keeps(SecretMatch(kind, text)) is True
         except Exception as error:  # noqa: BLE001 # it is the app's; what it raised may quote the secret
@@ -241,7 +243,7 @@ class Scrubber:
 
 
 def _common_length(one: str, other: str) -> int:
-    """Return the length of the longest prefix that two texts have in common."""
+    """The length of the longest common prefix of two texts."""
     if one.startswith(other):
         return len(other)
     low, high = 0, min(len(one), len(other))
@@ -256,15 +258,15 @@ def _common_length(one: str, other: str) -> int:
 
 AnyAttributes: TypeAlias = Mapping[str, Any]
 NameReading: TypeAlias = Literal["not", "spoken", "named"]
-"""How a text is read: not at all; by the form of secrets; or also by its name and those in it."""
+"""How a text is searched: not at all ("not"), by the form of secrets ("spoken"), or also by names ("named")."""
 
 _SHORT: Final = 256
-"""Characters of a text that is remembered as clean, with the name of its attribute."""
+"""Texts of at most so many characters are remembered as clean, with the name of their attribute."""
 _MAX_CLEAN: Final = 4096
 
 
 class ScrubbedPart(NamedTuple):
-    """A text with the attributes that stand under it: the name of a span or an event, the message of a status."""
+    """A part of a record: a text (the name of a span or event, the message of a status) with its attributes."""
 
     text: str
     attributes: AnyAttributes
@@ -272,42 +274,42 @@ class ScrubbedPart(NamedTuple):
 
 
 class ContentNames(Protocol):
-    """What the names of attributes and events say of the texts under them."""
+    """What the names of attributes and events say about the texts under them."""
 
     def reading(self, name: str) -> NameReading:
-        """How the text of an attribute or of an event of this name is read."""
+        """How the texts of an attribute or an event with this name are searched."""
         ...
 
     def is_message(self, event: str) -> bool:
-        """Whether what stands in an event of this name was said to a model or by it."""
+        """Whether an event with this name holds content: what was said to a model or by it."""
         ...
 
     def is_content(self, name: str, value: Any, scrubber: Scrubber) -> bool:  # noqa: ANN401 # any value
-        """Whether the secrets in an attribute are in what was said to a model or by it."""
+        """Whether the secrets in an attribute are in content: in what was said to a model or by it."""
         ...
 
     @property
     def prompt_ids(self) -> re.Pattern[str]:
-        """What is found in each name and text that holds token ids of a prompt."""
+        """A pattern that matches in every name and text with token ids of a prompt."""
         ...
 
     def without_tokens(self, attributes: AnyAttributes, *, in_content: bool) -> AnyAttributes:
-        """Leave out tokens: all where a secret was in content, else those of a prompt whose text is not beside them.
+        """The attributes without token ids that must go; the same object where there are none.
 
-        The very same attributes where there are none.
+        With `in_content` all ids go; else only those of a prompt whose text is not in the attributes.
         """
         ...
 
 
 @dataclass(slots=True)
 class _RecordHits(Hits):
-    """Counts the secrets in one record. `in_content` says whether any was in what a model read or wrote."""
+    """Counts the secrets in one record. `in_content` says whether a secret was in what a model read or wrote."""
 
     in_content: bool = False
 
 
 class RecordScrubber:
-    """Takes the secrets out of records. It may be used by several threads at once."""
+    """Takes the secrets out of records. Several threads may use it at once."""
 
     def __init__(self, scrubber: Scrubber, names: ContentNames) -> None:
         self.scrubber = scrubber
@@ -318,21 +320,22 @@ class RecordScrubber:
 
     @classmethod
     def of(cls, rules: SecretRules, names: ContentNames) -> "RecordScrubber | None":
-        """What scrubs records by these rules; None where nothing is looked for. Raises re.error."""
+        """The scrubber for these rules; None for the mode `off`. Raises re.error for an invalid pattern."""
         own = [re.compile(pattern) for pattern in rules.patterns]
         return None if rules.mode == "off" else cls(Scrubber(rules.mode, own), names)
 
     def scrub(
         self, parts: Sequence[ScrubbedPart], scanned: AbstractSet[str] = frozenset()
     ) -> list[ScrubbedPart] | None:
-        """Return the parts without secrets, with the marks in the first; None where nothing has to change.
+        """The parts without secrets; None where nothing must change.
 
-        `scanned` names attributes in which this scrubber's patterns have found nothing already.
+        The attributes of the first part then say how many secrets were found, and whether one was in content. `scanned`
+        names attributes in which the patterns have been searched for already, without a match.
         """
         return None if self._is_clean(parts, scanned) else self._scrubbed(parts)
 
     def _is_clean(self, parts: Sequence[ScrubbedPart], scanned: AbstractSet[str]) -> bool:
-        """Whether a quick look at all texts together finds nothing, as in nearly all records."""
+        """Whether a quick search over all texts together finds nothing, as in nearly all records."""
         unread = self._unread(parts, scanned)
         if not unread:
             return unread is not None
@@ -341,7 +344,7 @@ class RecordScrubber:
             return False
         texts = [text for _, text in unread]
         spelling, own = set(filter(self._prompt_ids.search, texts)), parts[0].attributes
-        # The body of a request has the prompt, which is read with it.
+        # The body of a request holds the prompt's text, which is searched with it: its ids may stay.
         if spelling and REQUEST_BODY not in own and self._names.without_tokens(own, in_content=False) is not own:
             return False
         if self.scrubber.may_hold_secret(texts):
@@ -351,7 +354,7 @@ class RecordScrubber:
         return True
 
     def _unread(self, parts: Sequence[ScrubbedPart], scanned: AbstractSet[str]) -> list[tuple[str, str]] | None:
-        """List the texts that are not known to be clean, with their names; None if any needs a closer look."""
+        """The texts that are not known to be clean, with their names; None if any of them needs the full search."""
         unread = [("", text) for text in {part.text for part in parts if part.text} if ("", text) not in self._clean]
         for part in parts:
             for name, value in part.attributes.items():
@@ -367,17 +370,17 @@ class RecordScrubber:
                 if not _is_flat(value):
                     return None
                 unread.append((name, value if isinstance(value, str) else "".join(cast(Sequence[str], value))))
-        # An event that stands alone is read as it is. A stream has many without attributes.
+        # Pieces of several events are also searched together: a secret may cross their borders.
         return unread + [("", "".join(texts)) for texts in _pieces(parts).values() if len(texts) > 1]
 
     def _remember(self, clean: list[tuple[str, str]]) -> None:
-        """Remember short texts with their names: most stand in every record, as its model and its parameters do."""
+        """Remember short clean texts with their names: most are in every record, as model and parameters are."""
         if len(self._clean) + len(clean) > _MAX_CLEAN:
             self._clean = set()
         self._clean.update(clean)
 
     def _judge_name(self, name: str) -> NameReading | Literal["closer"]:
-        """How the quick look reads an attribute of this name; `closer`: not at all, for it cannot tell."""
+        """How the quick search reads an attribute with this name; "closer" where only the full search can tell."""
         if name == SCRUBBED_CONTENT or self._prompt_ids.search(name) or self.scrubber.holds_secret(name):
             return "closer"
         reading = self._names.reading(name)
@@ -425,7 +428,7 @@ class RecordScrubber:
 
 
 def _pieces(parts: Sequence[ScrubbedPart]) -> dict[tuple[str, str], list[str]]:
-    """The texts of events by the names of event and attribute: chunks of a stream may hold a secret only together."""
+    """The texts of events, by the names of event and attribute: chunks of a stream may hold a secret together."""
     pieces: dict[tuple[str, str], list[str]] = {}
     for part in parts:
         if part.is_event:
@@ -443,11 +446,11 @@ def _is_flat(value: object) -> bool:
 
 
 _BODY: Final = "art.body"
-"""The name under which a body is read: what it says was said, so no name in it makes it a secret."""
+"""The name under which the body of a log record is searched: as content, in which no name makes a text a secret."""
 
 
 def scrub_records(records: Iterable[Span | LogRecord], scrubber: RecordScrubber) -> Iterator[Span | LogRecord]:
-    """Give the records without secrets."""
+    """Iterate over the records without secrets, in their order."""
     shared: dict[tuple[int, Scope], tuple[Resource, Scope]] = {}  # the spans of a request share a few
     for record in records:
         if isinstance(record, LogRecord):
@@ -463,7 +466,7 @@ def scrub_records(records: Iterable[Span | LogRecord], scrubber: RecordScrubber)
 
 
 def scrub_span(span: Span, scrubber: RecordScrubber) -> Span:
-    """Give a span without secrets, but for what it shares with others: its resource and its scope."""
+    """A span without secrets; its resource and its scope, which spans share, are not searched here."""
     parts = [
         ScrubbedPart(span.name, span.attributes),
         ScrubbedPart(span.status_message, {}),
@@ -502,7 +505,7 @@ def _scrub_scope(scope: Scope, scrubber: RecordScrubber) -> Scope:
 
 
 def _scrub_log_record(log: LogRecord, scrubber: RecordScrubber) -> LogRecord:
-    """Scrub a log record. Its body is content of the call it belongs to, which the mark keeps from being trained."""
+    """Scrub a log record. Its body is content of its call, and the mark on the record keeps that call untrained."""
     scrubbed = scrubber.scrub([ScrubbedPart(log.event_name, log.attributes), ScrubbedPart("", {_BODY: log.body})])
     if scrubbed is None:
         return log

@@ -109,8 +109,10 @@ class HeldText(LineFile):
 
 @dataclass(frozen=True, slots=True)
 class FoundFile(LineFile):
-    """A file that another process writes. It is opened for each read only: there may be more files than a process may
-    have open."""
+    """A file that another process writes.
+
+    It is opened for each read only: there may be more files than a process may have open.
+    """
 
     path: Path
 

@@ -244,8 +244,10 @@ class SpoolWriter:
                 logger.warning("art-otel: a file of the spool in %s: %s", self.folder, error)
 
     def _start_anew(self) -> None:
-        """Begin, or begin again after a fork: the file is the parent's, and a thread that the child lacks may hold the
-        lock."""
+        """Begin, or begin again after a fork.
+
+        After a fork the file is the parent's, and the lock may be held by a thread that the child does not have.
+        """
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._close(of_parent=True)

@@ -1,4 +1,8 @@
-"""Tracing: rollouts of a live app become spans, and spans become a spool and trajectories.
+"""Tracing: the rollouts of a live app become spans, and the spans become lines of a spool and trajectories.
 
-The only package that a traced app runs. What the app itself uses needs OTel's API only; what records needs its SDK.
+api        what the app calls: rollout, step, tool, reward, untrained      needs OTel's API only
+gathering  runs rollouts and returns their trajectories
+setup      configure(): providers, instrumentors, the recording            needs OTel's SDK from here on
+openai     exact tokens of openai's clients
+sdk        the span processor, and spans as lines
 """

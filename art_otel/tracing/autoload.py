@@ -1,10 +1,11 @@
-"""Autoload: whether this process is traced, and how tracing begins by the environment.
+"""Autoload: whether this process is traced, and how the environment starts the tracing.
 
-The ways in are an import of art_otel (which `art-otel run` and `art-otel autoload install` cause at the start of a
-program) and opentelemetry-instrument.
+Tracing starts by an import of art_otel (which `art-otel run` and `art-otel autoload install` cause at the start of a
+program), or by opentelemetry-instrument.
 
-Invariant: without ART_OTEL_ENABLED nothing happens. Several ways in at once are one. Nothing here raises. That nobody
-said anything is neither on nor off: what is not recorded then may have been forgotten.
+Invariant: without ART_OTEL_ENABLED nothing is started here. Several starts count as one. Nothing raises. An unset
+variable means neither on nor off: only then does art-otel warn that something is not recorded, since the user may have
+forgotten to turn tracing on.
 """
 
 import logging
@@ -19,10 +20,10 @@ logger = logging.getLogger(__name__)
 
 @guarded
 def start() -> None:
-    """Trace this process if ART_OTEL_ENABLED says so, and nobody has said otherwise by `configure()`."""
+    """Trace this process if ART_OTEL_ENABLED says so, unless `configure()` has been called already."""
     if not os.environ.get(ENABLED):
         return
-    # Nothing is loaded where the variable is not set.
+    # Imported only here, so that a process without the variable pays nothing.
     from art_otel.tracing.setup.configure import tracing  # noqa: PLC0415 # as above
     from art_otel.tracing.setup.settings import read_settings  # noqa: PLC0415 # as above
 
@@ -37,7 +38,7 @@ def start() -> None:
 
 @guarded
 def pre_instrument() -> None:
-    """opentelemetry-instrument has made a provider and will instrument what is installed."""
+    """Called by opentelemetry-instrument after it has made a provider, and before it starts its instrumentors."""
     if os.environ.get(ENABLED):
         from art_otel.tracing.setup.configure import tracing  # noqa: PLC0415 # as above
 
@@ -47,7 +48,7 @@ def pre_instrument() -> None:
 
 @guarded
 def post_instrument() -> None:
-    """opentelemetry-instrument has instrumented what is installed."""
+    """Called by opentelemetry-instrument after it has started its instrumentors."""
     if os.environ.get(ENABLED):
         from art_otel.tracing.setup.configure import tracing  # noqa: PLC0415 # as above
 
@@ -72,16 +73,16 @@ def as_switch(value: object) -> bool | None:
 
 
 def is_sdk_off(environ: Mapping[str, str]) -> bool:
-    """Whether OTel makes no span, whoever asks."""
+    """Whether OTEL_SDK_DISABLED turns off all spans of OTel."""
     return environ.get(_SDK_DISABLED, "").strip().lower() == "true"
 
 
 def turn_tracing(*, off: bool) -> None:
-    """The app says that it is not traced, or no longer says so."""
+    """Note that the app turned tracing off by `configure(enabled=False)`, or take that back."""
     global _off_by_app  # noqa: PLW0603 # one a process, as the set-up is
     _off_by_app = off
 
 
 def is_off() -> bool:
-    """Whether the app or the environment says that nothing is to be recorded."""
+    """Whether the app or the environment explicitly turned recording off."""
     return _off_by_app or as_switch(os.environ.get(ENABLED)) is False or is_sdk_off(os.environ)

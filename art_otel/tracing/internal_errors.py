@@ -1,8 +1,10 @@
-"""InternalErrorHandler: faults of our own code stay out of the app it runs in.
+"""InternalErrorHandler: keeps faults of our own code out of the app in which it runs.
 
-Invariant: what goes wrong in ours is counted and logged, never raised, and never a flood; the app's own exceptions, and
-what stops it, go through: also what a signal's handler of the app raises in the middle of ours. So it is with what runs
-after an import of the app's, or in a call that it makes.
+    with handle_internal_errors:
+        span.set_attribute(…)          an Exception here is counted and logged; the app goes on
+
+Invariant: a fault of ours is never raised into the app, and never floods the log. Other exceptions go through: those of
+the app, KeyboardInterrupt and the like, and an exception that a signal handler of the app raises while our code runs.
 """
 
 import logging
@@ -22,9 +24,10 @@ _MAX_WARNED: Final = 1000
 
 
 class InternalErrorHandler:
-    """Blocks of our own code in the app, entered by any threads at once. `problem` says what a fault in them means.
+    """A context manager for blocks of our own code in the app. Any threads may enter it at once.
 
-    `faults` counts the exceptions kept from the app; the 1st, 2nd, 4th, 8th and so on is logged.
+    `problem` says in the log what a fault means for the user. `faults` counts the exceptions that were kept from the
+    app; the 1st, 2nd, 4th, 8th and so on is logged.
     """
 
     def __init__(self, problem: str) -> None:
@@ -32,20 +35,23 @@ class InternalErrorHandler:
         self._problem = problem
 
     def __enter__(self) -> None:
-        """Begin a block."""
+        """Begin a block; nothing to do."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        """Keep an exception of the block to ourselves."""
+        """Note an exception of the block, and do not raise it."""
         if not isinstance(error, Exception):
             return False
         self.note(error)
         return True
 
     def note(self, error: Exception) -> None:
-        """Count and log a fault, for code that runs too often for a block. Raises what is the app's."""
+        """Count and log a fault, for code where a `with` block costs too much.
+
+        Raises it if a signal handler of the app raised it.
+        """
         if is_of_signal(error):
             raise error
-        self.faults += 1  # about: of faults of several threads at once one may not count
+        self.faults += 1  # without a lock: of faults in several threads at once, one may not be counted
         if self.faults & (self.faults - 1) == 0:
             logger.warning(
                 "art-otel: %s (fault %d of this kind; please report it)", self._problem, self.faults, exc_info=error
@@ -53,7 +59,7 @@ class InternalErrorHandler:
 
 
 def is_of_signal(error: BaseException) -> bool:
-    """Whether the handler of a signal raised it, as the time limits of RQ and Celery do: it is for the app's code."""
+    """Whether a signal handler raised the exception, as the time limits of RQ and Celery do: then it is the app's."""
     handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
     return any(frame.f_code in handlers for frame, _ in walk_tb(error.__traceback__))
 
@@ -62,7 +68,7 @@ handle_internal_errors: Final = InternalErrorHandler("something was not recorded
 
 
 def warn_once(what: str, *about: object) -> None:
-    """Log a warning, once a process for each `what` and the first thing it is about."""
+    """Log a warning `what % about`, once in a process for each `what` and first value of `about`."""
     warning = f"{what} {about[:1]!s:.100}"
     if warning not in _warned and len(_warned) < _MAX_WARNED:
         _warned.add(warning)
@@ -73,13 +79,13 @@ _P = ParamSpec("_P")
 
 
 def after_import(module: str, act: Callable[[], None]) -> None:
-    """Act after the import of the module, at once where it has been imported."""
+    """Call `act` after the app has imported the module; at once if it has."""
     safe = guarded(act)
     register_post_import_hook(lambda _: safe(), module)
 
 
 def guarded(act: Callable[_P, None]) -> Callable[_P, None]:
-    """The act, which logs what goes wrong."""
+    """Wrap a function so that its exceptions are logged instead of raised."""
 
     @wraps(act)
     def safely(*args: _P.args, **kwargs: _P.kwargs) -> None:

@@ -1,4 +1,4 @@
-"""Rollouts: what an app says of them, by decorators, blocks and calls: where one begins and ends, what it is worth.
+"""API: what an app calls to mark its rollouts: where a rollout begins and ends, its steps, tools and rewards.
 
-Invariant: nothing here needs OTel's SDK. Where tracing is off the app's code runs as it would without us.
+Invariant: nothing here needs OTel's SDK. Where tracing is off, the app's code runs as if art-otel were not there.
 """

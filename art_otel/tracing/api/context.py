@@ -1,9 +1,11 @@
-"""Context: which rollout the running code belongs to, who waits for those that begin in it, and who makes their spans.
+"""Context: which rollout the running code belongs to, who gathers the rollouts that begin, and which tracer is used.
 
-Invariant: what travels is OTel's own Context and W3C baggage, so a rollout crosses tasks, threads that were given the
-context, and HTTP. An id in the baggage is believed as `trust_rollout_ids` says. A rollout that begins in a GatherScope
-is taken by it, and opens a nested scope, which takes the rollouts that begin inside that rollout. The recorder keeps
-all of them until `release`.
+Invariant: a rollout travels by OTel's own Context and by W3C baggage; so it crosses tasks, threads that were given the
+context, and HTTP. An id in the baggage is believed as `trust_rollout_ids` says. Gathering works by scopes:
+
+    gather ─► GatherScope ─ takes ─► rollout A ─ opens ─► nested GatherScope ─ takes ─► rollouts that begin inside A
+
+The recorder keeps all taken rollouts until the scope's `release`.
 """
 
 import os
@@ -28,21 +30,22 @@ if TYPE_CHECKING:
     from art_otel.tracing.api.scalars import ScalarValue
 
 AskVersion: TypeAlias = Callable[[str | None], str | None]
-"""Gives the version of the weights that sample now, by the request's model."""
+"""A function of the app that returns the version of the weights that sample now, for the model of a request."""
 
 Trust: TypeAlias = Literal["own", "any", "none"]
-"""Whose rollout ids are believed where they come with a request: those of this run's processes, anybody's, nobody's."""
+"""Which rollout ids in requests are believed: those from processes of the same run, all, or none."""
 
 _RUNNING: Final = otel_context.create_key("art-otel-running")
 _SCOPE: Final = otel_context.create_key("art-otel-gather-scope")
 RUN_ENTRY: Final = "art_otel.run"
-"""The entry of the baggage that says which run the rollout is of."""
+"""The baggage entry that names the run of the rollout."""
 TRACE_STATE: Final = "art-otel"
 RECORDED: Final = "recorded"
-"""The member of W3C's tracestate, and its value, by which an app says that it records a trace that is not sampled."""
+"""`art-otel=recorded` in W3C's tracestate: the app records this trace although it is not sampled."""
 
 _UNNAMED_RUN: Final = os.urandom(8).hex()
-"""The run where no variable names one: this process and its forks. Gathering leaves the environment as it was."""
+"""The name of the run where the environment has none: this process and its forks. Gathering without a set-up does not
+change the environment."""
 
 _trust: Trust = "own"
 _rollout_spans: Sequence[str] = ()
@@ -52,35 +55,35 @@ _R = TypeVar("_R")
 
 
 def trust_rollout_ids(trust: Trust) -> None:
-    """Set whose rollout ids this process believes."""
+    """Set which rollout ids in requests this process believes."""
     global _trust  # noqa: PLW0603 # one a process, as the settings are
     _trust = trust
 
 
 def name_rollout_spans(globs: Sequence[str]) -> None:
-    """Set the names of spans that are rollouts in this process, whoever makes them."""
+    """Set the globs of span names; a matching span of any library is a rollout in this process."""
     global _rollout_spans  # noqa: PLW0603 # one a process, as the settings are
     _rollout_spans = globs
 
 
 def span_of_named_rollout() -> Span | None:
-    """The span that the code runs in, where names make spans to rollouts: what it is given is its rollout's.
+    """The current span, if globs of span names are set, so that a reward without a target can go to its rollout.
 
-    One that has ended counts where it is in a rollout: a task may go on when its request has been answered.
+    A span that has ended counts, too, if it is in a rollout: a background task may go on after its request's answer.
     """
     span = trace.get_current_span()
     return span if _rollout_spans and (span.is_recording() or rollout_id_of(span) is not None) else None
 
 
 def rollout_id_of(span: Span) -> str | None:
-    """The id of the rollout that a span of this process is recorded in."""
+    """The id of the rollout in which a span of this process is recorded; None where it is in none."""
     held = cast("Mapping[str, object] | None", getattr(span, "attributes", None))
     rollout_id = (held or {}).get(attributes.ROLLOUT_ID)
     return rollout_id if isinstance(rollout_id, str) else None
 
 
 def with_rollout(running: "RunningTrajectory", context: Context | None = None, *, tell_others: bool = True) -> Context:
-    """A context in which code belongs to a rollout; `tell_others`: also the code of other services that it calls."""
+    """The context for the code of a rollout. `tell_others`: services that it calls get the rollout's id as baggage."""
     if tell_others:
         context = baggage.set_baggage(attributes.ROLLOUT_ID, running.rollout_id, context)
         context = baggage.set_baggage(RUN_ENTRY, _run_name(), context)
@@ -88,12 +91,12 @@ def with_rollout(running: "RunningTrajectory", context: Context | None = None, *
 
 
 def running_trajectory(context: Context | None = None) -> "RunningTrajectory | None":
-    """The rollout of this process that the code belongs to."""
+    """The rollout of this process in which the code runs; None outside of rollouts."""
     return cast("RunningTrajectory | None", otel_context.get_value(_RUNNING, context))
 
 
 def current_rollout_id(context: Context | None = None) -> str | None:
-    """The id of the rollout that the code belongs to, also of one that another service runs and that is believed."""
+    """The id of the rollout in which the code runs; also of another service's rollout, if its id is believed."""
     running = running_trajectory(context)
     if running is not None:
         return running.rollout_id
@@ -102,7 +105,7 @@ def current_rollout_id(context: Context | None = None) -> str | None:
 
 
 def remote_rollout_id(context: Context | None = None) -> str | None:
-    """The id that came with a request, whoever sent it."""
+    """The rollout id that came with a request as baggage, whether it is believed or not."""
     remote = baggage.get_baggage(attributes.ROLLOUT_ID, context)
     return remote if isinstance(remote, str) and remote else None
 
@@ -116,31 +119,31 @@ def _run_name() -> str:
 
 
 def with_untrained(label: str, context: Context | None = None) -> Context:
-    """A context in which the policy does not learn from calls, also in other services; `label` says what they are for.
+    """A context whose calls are not trained, also in other services; `label` says what the calls are for ("judge").
 
-    Rollouts that begin in it, and gateways that get its requests, mark their own spans with it.
+    Rollouts that begin in the context, and gateways that get its requests, mark their own spans with the label.
     """
     return baggage.set_baggage(attributes.UNTRAINED, label, context)
 
 
 def untrained_label(context: Context | None = None) -> str | None:
-    """What the calls of the code are for, if the policy does not learn from them."""
+    """The label of the untrained calls in this context; None where calls are trained."""
     label = baggage.get_baggage(attributes.UNTRAINED, context)
     return label if isinstance(label, str) and label else None
 
 
 def detach(token: Token[Any]) -> None:
-    """Give a context variable back what it was before the token, as one of OTel's context that was attached.
+    """Reset a context variable to its value before the token; used in the place of OTel's `detach`.
 
-    This is impossible where a coroutine is closed by whoever collects it: it set the variable in its own task only.
-    OTel logs an error then, and the variable raises ValueError.
+    A coroutine may be closed in another context than it ran in, for example by the garbage collector. Then there is
+    nothing to reset: the variable raises ValueError, which is ignored here, while OTel's `detach` logs an error.
     """
     with suppress(ValueError):
         token.var.reset(token)
 
 
 class KeptContext:
-    """A context for code that runs in pieces: each finds it as the one before has left it."""
+    """The context of code that runs in pieces, as a generator does: each piece finds it as the last one left it."""
 
     __slots__ = ("_context",)
 
@@ -148,7 +151,7 @@ class KeptContext:
         self._context = context
 
     def inside(self, call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Call it in the context. The next call finds the context as this one leaves it."""
+        """Call a function in the context. The next call finds the context as this one leaves it."""
         token = otel_context.attach(self._context)
         try:
             return call(*args, **kwargs)
@@ -166,7 +169,7 @@ class KeptContext:
             detach(token)
 
     def attach(self) -> Token[Context]:
-        """Make the code from here on run in the context, until what this gave is detached."""
+        """Make the context the current one, until the returned token is detached."""
         return otel_context.attach(self._context)
 
 
@@ -192,31 +195,34 @@ _recorder: "RolloutBuffer | None" = None
 
 
 def use_recorder(recorder: "RolloutBuffer | None") -> None:
-    """Make this the one in which the rollouts of this process are recorded."""
+    """Set the buffer in which the rollouts of this process are recorded; None for none."""
     global _recorder  # noqa: PLW0603 # one a process, as the tracer provider is
     _recorder = recorder
 
 
 def recorder() -> "RolloutBuffer | None":
-    """Return what records the rollouts of this process. None where tracing is off, or the app exports spans itself.
+    """The buffer in which the rollouts of this process are recorded.
 
-    Without it the API still makes its spans, and knows nothing of what became of them.
+    None where tracing is off, or where the app exports spans without art-otel's processor. Then the API still makes its
+    spans, but cannot read them back.
     """
     return _recorder
 
 
 class TakenRollout(NamedTuple):
-    """A rollout, and the scope of the rollouts that begin inside it."""
+    """A rollout that a GatherScope has taken, and the scope for the rollouts that begin inside it."""
 
     running: "RunningTrajectory"
     nested: "GatherScope"
 
 
 class GatherScope:
-    """`group_id` and `shared` are span attributes for rollouts that have none of them; `shared` for nested ones too.
+    """Takes the rollouts that begin in its context, so that their trajectories can be gathered.
 
-    `rollouts` are those taken, in the order they began. `is_nested` says that the scope is inside a rollout: nobody
-    waits for one to begin there.
+    - `group_id`, `shared`: span attributes for rollouts that do not set them; `shared` also for nested rollouts.
+    - `rollouts`: the taken rollouts, in the order in which they began.
+    - `is_nested`: the scope is inside a rollout, so it is no error if nothing records or no rollout begins.
+    - `refusal`: the error that was raised because nothing records.
     """
 
     def __init__(
@@ -250,13 +256,13 @@ class GatherScope:
         return nested
 
     def hold(self, taken: TakenRollout, recorder: "RolloutBuffer") -> None:
-        """Keep a rollout until `release`."""
+        """Have the recorder keep a rollout until `release`."""
         self.recorder = recorder
         recorder.keep(taken.running.rollout_id)
         self.rollouts.append(taken)
 
     def release(self) -> None:
-        """Let the recorder drop the rollouts: nobody waits for them any more."""
+        """Let the recorder drop the taken rollouts, nested ones too."""
         if self.recorder is not None:
             for running, nested in self.rollouts:
                 self.recorder.release(running.rollout_id)
@@ -264,19 +270,19 @@ class GatherScope:
 
 
 def all_running(rollouts: Sequence[TakenRollout]) -> "Iterator[RunningTrajectory]":
-    """The rollouts and those nested in them, at any depth."""
+    """Iterate over the rollouts and all rollouts nested in them."""
     for running, nested in list(rollouts):
         yield running
         yield from all_running(nested.rollouts)
 
 
 def scope_in(context: Context) -> GatherScope | None:
-    """The scope that takes what begins in the context."""
+    """The scope that takes rollouts which begin in this context; None where they are not gathered."""
     return cast(GatherScope | None, otel_context.get_value(_SCOPE, context))
 
 
 def with_scope(scope: GatherScope, context: Context | None = None) -> Context:
-    """The context (else the current one), in which what begins is taken by the scope."""
+    """A context (made from the given or the current one) in which the scope takes the rollouts that begin."""
     return otel_context.set_value(_SCOPE, scope, context)
 
 
@@ -287,7 +293,7 @@ _default_provider: TracerProvider | None = None
 
 
 def use_default_provider(provider: TracerProvider | None) -> None:
-    """Make this the one whose spans are recorded as long as the app sets none."""
+    """Set the provider whose spans are recorded as long as the app sets none itself."""
     global _default_provider  # noqa: PLW0603 # one a process, as OTel's own is
     _default_provider = provider
 

@@ -1,8 +1,7 @@
-"""GroupRewards: rewards that trajectories of one task get by being looked at together.
+"""GroupRewards: rewards for the trajectories of one task, found by judging or comparing them together.
 
-Invariant: what is given to a trajectory is recorded under that trajectory's own rollout id, attempt and trace, whatever
-the order in which judges answer; all rewards of a group are known before the first is given, so a judge that raises
-gives none. Missing is None and is not given.
+Invariant: each reward is recorded for its own trajectory (rollout id, attempt, trace), in whatever order judges answer.
+All rewards of a group are known before the first one is recorded, so a judge that raises gives none. None is no reward.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ from art_otel.trajectories.model import with_rewards
 
 Group: TypeAlias = TrajectoryGroup | Iterable[Trajectory]
 Values: TypeAlias = Sequence[float | None]
-"""A reward a trajectory in their order, None where there is none. Shape: (trajectories,)."""
+"""One reward for each trajectory, in their order; None for no reward. Shape: (trajectories,)."""
 
 Judge: TypeAlias = Callable[[list[Trajectory]], Values]
 AsyncJudge: TypeAlias = Callable[[list[Trajectory]], Awaitable[Values]]
@@ -33,7 +32,7 @@ Compare: TypeAlias = Callable[[Trajectory, Trajectory], float | None]
 AsyncCompare: TypeAlias = Callable[[Trajectory, Trajectory], Awaitable[float | None]]
 
 _LABEL: Final = "judge"
-"""What LLM calls of judges are marked with."""
+"""The label of the untrained LLM calls of judges."""
 
 
 @overload
@@ -140,7 +139,10 @@ async def _compared_later(
 
 
 def _win_rates(pairs: Iterable[tuple[int, int]], outcomes: Iterable[float | None], count: int) -> Values:
-    """Wins minus losses a comparison. Shape: (count,), None for what was compared with nothing."""
+    """Wins minus losses, divided by comparisons, for each trajectory; None for one that was compared with none.
+
+    Shape: (count,).
+    """
     totals, compared = [0.0] * count, [0] * count
     for (first, second), outcome in zip(pairs, outcomes, strict=True):
         number = None if outcome is None else scalars.reward(outcome, "comparison")

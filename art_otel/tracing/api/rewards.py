@@ -1,8 +1,11 @@
-"""Rewards: what an app says a rollout, a step or a call is worth.
+"""Rewards: records rewards for a rollout, a step or a call.
 
-Invariant: a reward stands where its target is: as an event on the target's span while that runs, else on a span
-`reward {name}` of its own trace, which carries the rollout's id and links to the target where its span is known. So it
-may be given later and by another process. A forked child's copy of a span is not the span.
+    the target's span runs in this process    an event on that span
+    the span has ended, or runs elsewhere     a span `reward {name}` in a new trace, with the rollout's id, and a link
+                                              to the target's span if that is known
+
+Invariant: so a reward may be given at any later time, and by another process. A forked child has only a copy of a span
+that its parent runs, and that copy counts as running elsewhere.
 """
 
 import time
@@ -49,10 +52,12 @@ Rewardable: TypeAlias = str | Span | SpanContext | RunningTrajectory | Step | Ca
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewardTarget:
-    """Where a reward goes. `whole` is the rollout or step that it judges, if that runs in this process.
+    """The target of a reward.
 
-    `trace_id` is that of the rollout's own span: several runs may have one rollout id. `is_ours` says that this process
-    ran it.
+    - `span`, `context`: the target's span, or its ids. `whole`: the running rollout or step that is judged.
+    - `rollout_id`, `attempt`, `trace_id`: of the rollout; `trace_id` tells apart runs with one rollout id.
+    - `response_id`: of the judged call. `step`: the index of the judged step.
+    - `is_ours`: this process ran the target, so no warning is needed where nothing records.
     """
 
     span: Span | None = None
@@ -67,7 +72,7 @@ class RewardTarget:
 
     @property
     def is_running(self) -> bool:
-        """Whether the span that is judged, or that holds what is judged, still runs in this process."""
+        """Whether the target's span still runs in this process, so that it can take an event."""
         return self.span is not None and runs_here(self.span)
 
 
@@ -141,7 +146,7 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
 def _gathered(
     target: Rewardable | None, reward_target: RewardTarget
 ) -> Trajectory | Call | GatheredRollout | GatheredCall | None:
-    """What is judged, if it is a trajectory or call that this process has, or has an id of one."""
+    """The gathered trajectory or call that is judged, given itself or by its id; None where this process has none."""
     if isinstance(target, Trajectory | Call):
         return target
     if reward_target.span is not None or reward_target.context is not None or reward_target.trace_id is not None:
@@ -160,9 +165,9 @@ def _gathered(
 def give(
     name: str, value: float | None, reward_target: RewardTarget, event_attributes: Mapping[str, str | float], now: int
 ) -> bool:
-    """Record a reward where it goes, at a time in nanoseconds since the epoch. False if nothing records here.
+    """Record a reward at its target. `now` is in nanoseconds since the epoch; `event_attributes` go on the event.
 
-    `event_attributes` go on the event.
+    Returns False if nothing records in this process.
     """
     if reward_target.span is not None and reward_target.is_running:
         reward_target.span.add_event(EVALUATION, event_attributes, now)
@@ -191,7 +196,7 @@ def give(
 def _part(
     name: str, target: Rewardable | None, choice: int | None, tokens: tuple[int, int] | None
 ) -> Mapping[str, int] | None:
-    """The attributes of the part of a call that is judged; None, logged, where it can be none."""
+    """The attributes for the judged part of a call; None, with a warning, for an impossible part."""
     if choice is None and tokens is None:
         return {}
     if not isinstance(target, (str, Span, SpanContext, CallRecord)):
@@ -228,7 +233,7 @@ def resolve_target(target: Rewardable | None, rollout_id: str | None = None, ste
 
 
 def _around(response_id: str | None, rollout_id: str | None, step: int | None) -> RewardTarget:
-    """Resolve to the named rollout, else to the one that the calling code runs in."""
+    """The named rollout as target, else the rollout (or its open step) in which the calling code runs."""
     running = running_trajectory()
     if running is None or rollout_id not in (None, running.rollout_id):
         return RewardTarget(rollout_id=rollout_id or current_rollout_id(), response_id=response_id, step=step)
@@ -252,7 +257,7 @@ def _of_step(step: Step) -> RewardTarget:
 
 
 def _of_run(running: RunningTrajectory) -> RewardTarget:
-    """Return a target that names a rollout of this process, without a span."""
+    """A target that names a rollout of this process, without its span."""
     context = running.span.get_span_context()
     return RewardTarget(
         rollout_id=running.rollout_id,

@@ -1,9 +1,9 @@
-"""Rollout: what an app calls one, by a decorator or a block.
+"""Rollout: the decorator and the block by which an app marks its rollouts.
 
-Invariant: each call, or each entering of the block, is a rollout with an id of its own from the operating system. What
-is said of it is checked where the decorator stands. A function stays of its kind (plain, async, generator, async
-generator), with its signature, values and exceptions. A generator's rollout begins with its first step and ends with
-its last; between steps its context is not attached, so what reads it is not part of the rollout.
+Invariant: each call of the function, or each entering of the block, is one rollout with an id of its own. The arguments
+of the decorator are checked when the module is imported, not at the first call. A function keeps its kind (plain,
+async, generator, async generator), its signature, values and exceptions. A generator's rollout begins with its first
+step and ends with its last one; between two steps the reader's code runs, which is not part of the rollout.
 """
 
 import inspect
@@ -33,7 +33,7 @@ GroupId: TypeAlias = str | Callable[..., str]
 """A group id, or a function of the rollout's own arguments that returns one."""
 
 _BLOCK: Final = "rollout"
-"""The name of a block that was given none."""
+"""The name of a block without a name."""
 
 _OUTSIDE: Final = (
     "what it does while it is read is not in the rollout; put @rollout directly above the generator function"
@@ -41,7 +41,7 @@ _OUTSIDE: Final = (
 
 
 class Rollout:
-    """What `rollout(…)` gives: a decorator, and a context manager for `with` and `async with`."""
+    """The result of `rollout(…)`: a decorator, and a context manager for `with` and `async with`."""
 
     def __init__(self, config: RolloutConfig, *, is_named: bool) -> None:
         self._config = config
@@ -49,7 +49,7 @@ class Rollout:
         self._open: list[tuple[Run, Token[Context]]] = []
 
     def __call__(self, function: Callable[_P, _R], /) -> Callable[_P, _R]:
-        """Wrap the function so that each call is a rollout, by default of the function's name."""
+        """Wrap the function so that each call is a rollout; its name is by default the function's name."""
         _refuse_class(function)
         config = self._config
         if not self._is_named:
@@ -70,7 +70,7 @@ class Rollout:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         here = running_trajectory()
-        # One object may be entered by several tasks at once, so the one that runs here ends.
+        # Several tasks may have entered one object at once: end the rollout that runs in this task.
         opened = next((entered for entered in self._open if entered[0].running is here), None) or self._open[-1]
         self._open.remove(opened)
         run, token = opened
@@ -180,7 +180,7 @@ def _make_config(
 
 
 def _refuse_class(function: object) -> None:
-    """Raise UsageError for what is no function: a class would no longer be one, a classmethod cannot be called."""
+    """Raise UsageError for a class, which would no longer be a class, and for what cannot be called (a classmethod)."""
     if inspect.isclass(function):
         raise UsageError(
             f"@rollout goes on a function, and not on the class {function.__qualname__}; put it on the method that runs"
@@ -213,7 +213,7 @@ def _plain(config: RolloutConfig, function: Callable[_P, _R]) -> Callable[_P, _R
                     warn_once("rollout %s gives a generator: %s", running.running.name, _OUTSIDE)
                 running.returned(config, result)
                 return result
-            # Another decorator's plain function around an async one: the rollout is what it gives to be awaited.
+            # Another decorator has wrapped an async function in a plain one: the returned coroutine is the rollout.
             later = _awaited(config, running.postpone(), cast(Coroutine[Any, Any, Any], result))
         return cast(_R, later)
 
@@ -258,7 +258,7 @@ def _generator(
                 except GeneratorExit:
                     running.inside(body.close)
                     raise
-                except BaseException as thrown:  # noqa: BLE001 # whatever the reader throws is the body's
+                except BaseException as thrown:  # noqa: BLE001 # the reader's `throw()` is meant for the body
                     advance = partial(body.throw, thrown)
 
     return run

@@ -1,9 +1,12 @@
-"""Run: one run of a rollout, from its span's start to its end, and how it ended.
+"""Run: one run of a rollout, from the start of its own span to the end, and how it ended.
 
-Invariant: the context that says so is attached only while code of the rollout runs, and each run ends once. The app's
-exceptions pass through unchanged; one makes the span an error that carries the exception's type, which is how readers
-tell a cancellation from a failure. A generator that nobody reads on (GeneratorExit) and an exit with success did not
-fail; a coroutine that is closed before its end was cancelled. Where no SDK records, the code runs as without us.
+Invariant: the rollout's context is current only while code of the rollout runs, and each run ends once. The app's
+exceptions pass through unchanged. How a run ends on its span:
+
+    returns                                          ok
+    raises                                           error, with the exception's type (by which readers tell cancelled)
+    a generator is closed, SystemExit with code 0    ok
+    a coroutine is closed before its end             cancelled
 """
 
 import inspect
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
     from art_otel.live import RolloutCounts
 
 CLOSED: Final = ("asyncio.CancelledError", "CancelledError: its caller no longer waits for it")
-"""The error's type and description of a coroutine that was closed while it waited."""
+"""The error type and the description for a coroutine that was closed while it waited."""
 
 
 class FunctionCall(NamedTuple):
@@ -52,7 +55,7 @@ class FunctionCall(NamedTuple):
     kwargs: Mapping[str, Any]
 
     def arguments(self) -> dict[str, object]:
-        """The arguments by name, without those that were not given. Raises TypeError or ValueError as `inspect`."""
+        """The given arguments by name, without `self` and `cls`. Raises TypeError or ValueError as `inspect` does."""
         bound = inspect.signature(self.function).bind(*self.args, **self.kwargs)
         named = {name: value for name, value in bound.arguments.items() if name not in ("self", "cls")}
         for parameter in bound.signature.parameters.values():
@@ -63,9 +66,9 @@ class FunctionCall(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RolloutConfig:
-    """What an app says of its rollouts before they run. `group_id` computes the group id from a call.
+    """The arguments of `rollout(…)`, checked. `group_id` is the function that computes the group id from a call.
 
-    `span_attributes` go on the rollout's span.
+    `span_attributes` go on the rollout's own span.
     """
 
     name: str
@@ -90,7 +93,7 @@ class RolloutConfig:
 
 
 class Run(KeptContext):
-    """Made by `begin`. As a context manager it ends the run and attaches nothing."""
+    """A run, made by `begin`. `with run:` ends it; the context is only set by `inside` and `attach`."""
 
     __slots__ = ("_ended", "_postponed", "running")
 
@@ -101,18 +104,18 @@ class Run(KeptContext):
         self._postponed = False
 
     def postpone(self) -> Self:
-        """Leave it running when its block ends well."""
+        """Let the run go on when its block ends without an error: its coroutine has yet to be awaited."""
         self._postponed = True
         return self
 
     def returned(self, config: RolloutConfig, result: object) -> None:
-        """Record what its function returned, where that is asked for."""
+        """Record the result of the function, if `capture_result` asks for that."""
         if config.capture_result and runs_here(self.running.span):
             with handle_internal_errors:
                 self.running.span.set_attribute(attributes.ROLLOUT_RESULT, scalars.json_text(result))
 
     def end(self, error: BaseException | None = None) -> None:
-        """End it, with what its body raised."""
+        """End the run once, with the exception of its body. A second call does nothing."""
         if self._ended:
             return
         self._ended = True
@@ -144,9 +147,9 @@ class Run(KeptContext):
 
 
 def begin(config: RolloutConfig, call: FunctionCall | None = None) -> Run:
-    """Start a run, of a decorated function's call if there is one.
+    """Start a run, for a call of a decorated function or (None) for a block.
 
-    Raises UsageError where it is gathered and nothing records, or where its group id is no text.
+    Raises UsageError if the run is gathered and nothing records, or if the group id is no text.
     """
     around = otel_context.get_current()
     scope = scope_in(around)
@@ -154,7 +157,8 @@ def begin(config: RolloutConfig, call: FunctionCall | None = None) -> Run:
     span_attributes = config.attributes_of(call)
     if scope is not None:
         span_attributes = {**scope.span_attributes, **span_attributes}
-    if (label := untrained_label(around)) is not None:  # the span that says it may be in no rollout, or elsewhere
+    # The span of `untrained(…)` around it may be in no rollout, or in another process: then no reader would find it.
+    if (label := untrained_label(around)) is not None:
         span_attributes.setdefault(attributes.UNTRAINED, label)
     span = _start(config.name, {attributes.ROLLOUT_ID: rollout_id, **span_attributes})
     running = RunningTrajectory(
@@ -176,7 +180,7 @@ def _start(name: str, span_attributes: dict[str, scalars.ScalarValue]) -> Span:
 
 
 def _inside(running: RunningTrajectory, around: Context) -> Context:
-    """The context of its code. Other services are told only of a rollout that is recorded."""
+    """The context for the rollout's code. Other services get its id only if it is recorded."""
     span = running.span
     context = with_rollout(running, around, tell_others=span.is_recording())
     if running.untrained is not None:
@@ -185,14 +189,14 @@ def _inside(running: RunningTrajectory, around: Context) -> Context:
 
 
 def record_span_counts(span: Span, counts: "RolloutCounts | None") -> None:
-    """Put on a rollout's span how many others it has, so that who reads a dump knows whether all are there."""
+    """Put on a rollout's own span how many other spans it has, so that readers of a dump see whether all are there."""
     if counts is not None:
         span.set_attribute(attributes.SPANS_STARTED, counts.started)
         span.set_attribute(attributes.SPANS_ENDED, counts.ended)
 
 
 def record_outcome(span: Span, error: BaseException | None) -> None:
-    """Record what a body raised, None for nothing."""
+    """Record on a span the exception that its body raised; nothing for None and for what counts as success."""
     if error is None or _is_success(error) or not span.is_recording():
         return
     if isinstance(error, GeneratorExit):
@@ -201,7 +205,7 @@ def record_outcome(span: Span, error: BaseException | None) -> None:
     meant = _meant(error)
     description = _description(meant)
     _set_error(span, _known_as(meant), type(meant).__name__ if description is None else description)
-    if description is not None:  # the SDK asks for the words too
+    if description is not None:  # else `str(error)` raises, and the SDK would call it as well
         span.record_exception(meant)
 
 
@@ -218,7 +222,7 @@ def _known_as(error: BaseException) -> str:
 
 
 def _meant(error: BaseException) -> BaseException:
-    """The error; of a group of nothing but cancellations, as a nursery of trio raises, the first of them."""
+    """The error itself; but for a group of nothing but cancellations (trio's nurseries raise such), the first one."""
     from art_otel.conventions import is_cancellation  # noqa: PLC0415 # as above
 
     raised = list(_raised(error))
@@ -226,7 +230,7 @@ def _meant(error: BaseException) -> BaseException:
 
 
 def _raised(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions in a group, or the one that is none."""
+    """The exceptions inside of a group, at any depth; the exception itself if it is no group."""
     if isinstance(error, BaseExceptionGroup):
         for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
             yield from _raised(inner)
@@ -235,7 +239,7 @@ def _raised(error: BaseException) -> Iterator[BaseException]:
 
 
 def _description(error: BaseException) -> str | None:
-    """Describe an exception as the SDK does; None where its text cannot be had."""
+    """Describe an exception as the SDK does; None where its own `__str__` raises."""
     try:
         return f"{type(error).__name__}: {error}".removesuffix(": ")
     except Exception:  # noqa: BLE001 # the app's own code
@@ -249,5 +253,5 @@ def _is_success(error: BaseException) -> bool:
 
 
 def _is_of_coroutine(closed: GeneratorExit) -> bool:
-    """Whether a coroutine was closed while it waited, and not only a generator between two steps."""
+    """Whether a waiting coroutine was closed (a cancellation), and not just a generator (its reader stopped)."""
     return any(frame.f_code.co_flags & inspect.CO_COROUTINE for frame, _ in walk_tb(closed.__traceback__))

@@ -1,8 +1,8 @@
-"""RunningTrajectory: the rollout that the running code is part of, with its fields and its histories.
+"""RunningTrajectory: the app's handle to the rollout in which its code runs, with its fields, calls and histories.
 
-Invariant: any thread and task may use it at once. It holds only what the app told it; what was recorded is asked of the
-recorder, so it costs nothing until somebody looks. Without a set-up everything works and nothing is recorded. Of
-rewards that are assigned and given by `reward()` the last counts, as it does for whoever reads the spans.
+Invariant: any thread and task may use it at once. The handle holds only what the app set; calls are read from the
+recorder when the app asks for them, so they cost nothing else. Without a set-up everything works and nothing is
+recorded. If the app both assigns `reward` and calls `reward()`, the last one counts, also for readers of the spans.
 """
 
 import threading
@@ -28,7 +28,10 @@ _T = TypeVar("_T", str, int)
 
 
 class Rewarded:
-    """What runs and can be rewarded. Setting anything that is no field of it raises AttributeError."""
+    """The common part of a running rollout and a step, which can get rewards.
+
+    Setting a name that is no field raises AttributeError.
+    """
 
     FIELDS: ClassVar[tuple[str, ...]] = ("reward",)
 
@@ -49,22 +52,22 @@ class Rewarded:
 
     @property
     def span(self) -> Span:
-        """The span of what is rewarded."""
+        """The span of the rollout or step."""
         return self._span
 
     @property
     def title(self) -> str:
-        """What warnings call it."""
+        """The name of the rollout or step in warnings."""
         raise NotImplementedError
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether the rollout or step has ended."""
         return self._ended
 
     @property
     def reward(self) -> float | None:
-        """The reward so far, None until one is given. A value that is no finite number is refused with a warning."""
+        """The reward so far; None until one is given. A value that is no finite number is refused with a warning."""
         return self._reward
 
     @reward.setter
@@ -79,15 +82,15 @@ class Rewarded:
             self._assigned = True
 
     def note_given(self, value: float) -> None:
-        """An event on its span gave it this reward, which goes before an earlier assigned one."""
+        """Note the reward of an event on the span; it replaces a reward that was assigned before."""
         self._reward, self._assigned = value, False
 
     def note_name(self, name: str) -> None:
-        """An event on its span gave it a reward of this name."""
+        """Note the name of a reward that an event on the span gave."""
         self._names.add(name)
 
     def settle(self) -> None:
-        """End it: write on its span what is known only now."""
+        """Mark the end, and write the attributes that are final only now."""
         self._ended = True
         if len(self._names) > 1 and self.reward is None:
             warn_once(
@@ -100,7 +103,7 @@ class Rewarded:
 
 
 class Field(Generic[_T]):
-    """A field of a running trajectory, None until it is set. Setting it writes the attribute on the rollout's span."""
+    """A field of a running trajectory; None until it is set. Setting it writes an attribute on the rollout's span."""
 
     def __init__(self, attribute: str, check: Callable[[object, str], _T]) -> None:
         self.attribute: Final = attribute
@@ -110,7 +113,7 @@ class Field(Generic[_T]):
         self.name = name
 
     def check(self, value: object) -> _T:
-        """The value as it is recorded. Raises UsageError for a wrong type."""
+        """Convert a value to the type of the attribute. Raises UsageError for a wrong type."""
         return self._check(value, self.name)
 
     @overload
@@ -179,7 +182,7 @@ class RunningTrajectory(Rewarded):
 
     @property
     def title(self) -> str:
-        """What warnings call it."""
+        """The name of the rollout in warnings."""
         return f"rollout {self.name}"
 
     @property
@@ -189,7 +192,7 @@ class RunningTrajectory(Rewarded):
 
     @property
     def span_attributes(self) -> Mapping[str, scalars.ScalarValue]:
-        """The span attributes that were set by its fields."""
+        """The span attributes of the fields that are set."""
         return self._span_attributes
 
     @property
@@ -246,7 +249,7 @@ class RunningTrajectory(Rewarded):
     def add_message(
         self, completion_id: str, choice: int, message: Mapping[str, Any], parsed: "Sequence[Message]"
     ) -> None:
-        """Record a message that was put behind a completion; `parsed` is what it says."""
+        """Record a message that the app appended after a completion; `parsed` are its parsed messages."""
         if not self._can_be_changed("history"):
             return
         self._added.extend((completion_id, choice, one) for one in parsed)
@@ -271,7 +274,7 @@ class RunningTrajectory(Rewarded):
             return number
 
     def write_field(self, name: str, attribute: str, value: scalars.ScalarValue) -> None:
-        """Record a field that was set."""
+        """Write the attribute of a field on the span, if the rollout can still be changed here."""
         if not self._can_be_changed(name):
             return
         self._span_attributes[attribute] = value
@@ -279,11 +282,11 @@ class RunningTrajectory(Rewarded):
             self.span.set_attribute(attribute, value)
 
     def close(self, error: BaseException | None) -> None:
-        """Note that its code has come to its end, and what that raised."""
+        """Note that the rollout's code has ended, and whether it raised."""
         self._ended, self._failed = True, error is not None
 
     def warn_of_lost_calls(self) -> None:
-        """Say so where it has no call and others ran in no rollout meanwhile, as in a thread without its context."""
+        """Warn if the rollout has no calls, and calls outside of rollouts were made meanwhile: its own, in a thread."""
         recording = recorder()
         if recording is None or recording.calls_outside == self._calls_outside:
             return
@@ -297,7 +300,8 @@ class RunningTrajectory(Rewarded):
         )
 
     def settle(self) -> None:
-        """Write metrics and metadata, and the reward last: beyond the SDK's limit the oldest attributes are dropped."""
+        """Write metrics, metadata and the reward on the span."""
+        # The reward comes last: beyond its limit the SDK drops the oldest attributes, and the reward must not be one.
         for name, value in dict(self._metrics).items():
             with handle_internal_errors:
                 self.span.set_attribute(f"{attributes.METRIC_PREFIX}{name}", scalars.metric(value, name))
@@ -306,21 +310,21 @@ class RunningTrajectory(Rewarded):
         super().settle()
 
     def _can_be_changed(self, what: str) -> bool:
-        """Whether what is set here and now is recorded; said where it is not."""
+        """Whether a change is recorded now, in this process; warns if it is not."""
         if self._ended:
             warn_once(f"rollout %s has ended; its {what} is no longer recorded", self.name)
             return False
         return self._is_written(what)
 
     def _is_written(self, what: str) -> bool:
-        """Whether what is set here is written; said where it is not."""
+        """Whether a change is recorded in this process; a forked child cannot change its parent's span (it warns)."""
         if not is_inherited(self.span):
             return True
         warn_once(f"rollout %s runs in the process that forked this one: its {what} cannot be set here", self.name)
         return False
 
     def _so_far(self) -> "Trajectory":
-        """The calls in causal order and their turns; built again only when there are more."""
+        """The calls so far in causal order, with their turns; built again only when there are more calls."""
         recording = recorder()
         recorded = () if recording is None else recording.calls(self._rollout_id)
         if self._built is None or self._built[0] is not recorded:

@@ -1,8 +1,8 @@
-"""Scalars: what an app gives as reward, metric, metadata or field, as attribute values.
+"""Scalars: turns the app's rewards, metrics, metadata and fields into values of attributes.
 
-Invariant: of rewards, metrics and metadata nothing raises; what is no number where one belongs is refused, or kept as
-text, and logged once. A field or a step's state of a wrong type raises UsageError where it is set. Both say the name
-and the type only: the value may be a secret, and a log is not scrubbed.
+Invariant: rewards, metrics and metadata never raise: a value that is no number where one belongs is refused, or kept as
+text, and logged once. A field, or a step's state, of a wrong type raises UsageError where it is set. Log and error name
+the field and the type, never the value: it may be a secret, and logs are not scrubbed.
 """
 
 import json
@@ -22,11 +22,11 @@ from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 ScalarValue: TypeAlias = str | bool | int | float
 
 MAX_REPR: Final = 10_000
-"""Characters of what is no JSON value: a repr may be a whole data set."""
+"""The maximum length of the repr of a value that is not JSON: a repr may be a whole data set."""
 
 
 def finite(value: object) -> float | None:
-    """The number, None for what is none. Tensors of one element are numbers."""
+    """The value as a finite number; None if it is none. A tensor with one element is a number."""
     try:
         number = float(value)  # pyright: ignore[reportArgumentType] # whatever was given
     except Exception:  # noqa: BLE001 # a foreign __float__ may raise anything
@@ -35,7 +35,7 @@ def finite(value: object) -> float | None:
 
 
 def whole(value: object) -> int | None:
-    """The whole number of at most 64 bits; None for what is none. Those of NumPy and enums are numbers."""
+    """The value as a whole number of at most 64 bits; None if it is none. NumPy's integers and IntEnums are numbers."""
     try:
         number = operator.index(cast(Any, value))
     except Exception:  # noqa: BLE001 # a foreign __index__ may raise anything
@@ -44,7 +44,7 @@ def whole(value: object) -> int | None:
 
 
 def text(value: object, field: str) -> str:
-    """The text; a whole number as text, because ids of tasks often are numbers. Raises UsageError."""
+    """The value as text. Whole numbers are accepted, because ids of tasks often are numbers. Raises UsageError."""
     if isinstance(value, str):
         return str.__str__(value)
     number = None if isinstance(value, bool) else whole(value)
@@ -54,14 +54,14 @@ def text(value: object, field: str) -> str:
 
 
 def label(value: object, field: str) -> str:
-    """The text, which says what is untrained. Raises UsageError."""
+    """The value as the label of untrained calls. Raises UsageError if it is no text, or empty."""
     if not (said := text(value, field)):
         raise UsageError(f'{field} is empty: give the purpose of the calls, such as "judge"')
     return said
 
 
 def whole_number(value: object, field: str) -> int:
-    """The whole number, also one of NumPy or of an enum. Raises UsageError."""
+    """The value as a whole number, also NumPy's or an IntEnum. Raises UsageError."""
     number = None if isinstance(value, bool) else whole(value)
     if number is None:
         raise UsageError(f"{field} is of type {type(value).__qualname__}: give an int of at most 64 bits")
@@ -69,7 +69,7 @@ def whole_number(value: object, field: str) -> int:
 
 
 def reward(value: object, name: str) -> float | None:
-    """A reward's number; None, logged, for what is no finite one."""
+    """The value of a reward as a finite number; None, with a warning, if it is none."""
     number = finite(value)
     if number is None:
         warn_once("reward %r must be a finite number (got %s); not recorded", name, _kind(value))
@@ -77,7 +77,7 @@ def reward(value: object, name: str) -> float | None:
 
 
 def metric(value: object, name: str) -> ScalarValue:
-    """A metric's number, else its raw text."""
+    """The value of a metric as a finite number; its text, with a warning, if it is none."""
     number = finite(value)
     if number is None:
         warn_once("metric %r is not a finite number (got %s); kept as text", name, _kind(value))
@@ -94,7 +94,11 @@ def is_mapping(value: object, what: str) -> bool:
 
 
 def metadata(values: Mapping[str, object]) -> dict[str, ScalarValue]:
-    """Return metadata as span attributes. Null, lists and objects become JSON text under a prefix of their own."""
+    """Return metadata as span attributes.
+
+    `{"seed": 1, "tags": ["a"]}` gives `art.metadata.seed` = 1 and `art.metadata_json.tags` = '["a"]': null, lists and
+    objects become JSON text, under another prefix.
+    """
     written: dict[str, ScalarValue] = {}
     for name, value in values.items():
         with handle_internal_errors:
@@ -107,7 +111,7 @@ def metadata(values: Mapping[str, object]) -> dict[str, ScalarValue]:
 
 
 def scalar(value: object, name: str) -> ScalarValue:
-    """The value where an attribute can hold it, else its text."""
+    """The value as an attribute can hold it; its text, with a warning, if an attribute cannot hold it."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -122,7 +126,7 @@ def scalar(value: object, name: str) -> ScalarValue:
 
 
 def _json(value: object) -> str | None:
-    """The JSON text of null, a list or an object; None where it holds itself, is too deep, or has odd keys."""
+    """The JSON text of null, a list or an object; None for other values, and for those that JSON cannot express."""
     if not isinstance(value, (dict, list, tuple, NoneType)):
         return None
     with suppress(Exception):
@@ -131,7 +135,7 @@ def _json(value: object) -> str | None:
 
 
 def json_text(value: object) -> str:
-    """The value as JSON text. What is no JSON value stands in it as its repr, of `MAX_REPR` characters at most."""
+    """The value as JSON text. Parts that are not JSON become their repr, cut to `MAX_REPR` characters."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_short_repr)
     except Exception:  # noqa: BLE001 # odd keys, not finite, too deep, holds itself, or a foreign __repr__
@@ -139,7 +143,7 @@ def json_text(value: object) -> str:
 
 
 class JsonFields(UserDict[str, Any]):
-    """Texts to JSON values. `field` is what errors call it."""
+    """A dict of texts to JSON values, which raises UsageError for others. `field` is its name in errors."""
 
     def __init__(self, field: str) -> None:
         self._field = field
@@ -167,7 +171,7 @@ def _short_repr(value: object) -> str:
 
 
 def as_text(value: object) -> str:
-    """Give a value's text, whatever its `__str__` does."""
+    """The text of a value; the name of its type if its `__str__` raises."""
     try:
         return str(value)
     except Exception:  # noqa: BLE001 # a foreign __str__ may raise anything
@@ -175,7 +179,7 @@ def as_text(value: object) -> str:
 
 
 def _kind(value: object) -> str:
-    """Describe a value by what a log may show of it: a number, or its type."""
+    """Describe a value for a log, which must not show secrets: a float itself, else only the type."""
     if isinstance(value, float):
         return f"{value!r}"
     return type(value).__qualname__

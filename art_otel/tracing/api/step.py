@@ -1,6 +1,7 @@
-"""Step: a numbered part of a rollout, so that it can be rewarded by itself.
+"""Step: a numbered part of a rollout, which can get a reward of its own.
 
-Invariant: calls made while it is open belong to it. Steps of one rollout are counted from 0 unless they are numbered.
+Invariant: calls that are made while a step is open belong to the step. Steps of a rollout are numbered 0, 1, 2, …
+unless the app gives an index.
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -63,12 +64,12 @@ class Step(Rewarded):
 
     @property
     def running(self) -> RunningTrajectory | None:
-        """The rollout that it belongs to."""
+        """The rollout that the step belongs to; None outside of rollouts."""
         return self._running
 
     @property
     def title(self) -> str:
-        """What warnings call it."""
+        """The name of the step in warnings."""
         return f"step {self.index} of {'no rollout' if self.running is None else self.running.title}"
 
     @property
@@ -95,7 +96,7 @@ def _json_object(field: str, value: object) -> JsonFields:
 
 
 class OpenStep:
-    """What `step(…)` gives: a context manager for `with` and `async with`, to be entered once."""
+    """The result of `step(…)`: a context manager for `with` and `async with`, to be entered once."""
 
     def __init__(self, index: int | None, name: str | None, untrained: str | None) -> None:
         self._asked = (index, name, untrained)

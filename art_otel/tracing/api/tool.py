@@ -1,7 +1,7 @@
-"""Tool: functions whose every call is recorded as the execution of a tool.
+"""Tool: the decorator for functions whose calls are recorded as tool executions.
 
-Invariant: a call is one standard `execute_tool` span with the arguments and the result, around whatever the function
-does. The function keeps its signature, values and exceptions. Where no SDK records, it runs as it would without us.
+Invariant: each call is one standard `execute_tool` span with the arguments and the result, around all that the function
+does. The function keeps its signature, values and exceptions. Where nothing records, it runs as without the decorator.
 """
 
 import inspect
@@ -78,7 +78,7 @@ def _coroutine(name: str, function: Callable[_P, Coroutine[Any, Any, _R]]) -> Ca
 
 @contextmanager
 def _execution(name: str, call: FunctionCall) -> Generator[Span]:
-    """The span of one execution, as the current one. What the block raises goes on."""
+    """Make the span of one execution the current one inside the block. Exceptions of the block go through."""
     span = _start(name, call)
     if not span.get_span_context().is_valid:
         yield span
@@ -114,7 +114,7 @@ def _record_call(span: Span, name: str, call: FunctionCall) -> None:
 
     try:
         arguments = scalars.json_text(call.arguments())
-    except (TypeError, ValueError):  # no such call is possible, or a builtin that tells nothing of its parameters
+    except (TypeError, ValueError):  # the arguments do not fit, or it is a builtin without a signature
         arguments = None
     span.set_attributes(execution_attributes(name, arguments))
 

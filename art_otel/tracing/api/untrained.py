@@ -1,7 +1,8 @@
-"""Untrained: parts of an app whose calls the policy does not learn from, such as a judge or a user simulator.
+"""Untrained: marks parts of an app whose calls are not trained, such as a judge or a user simulator.
 
-Invariant: calls made while it is open are recorded as all others, and say what they are for. The mark stands on a span
-around them, so it crosses processes and is in every dump. A function keeps its signature, values and exceptions.
+Invariant: marked calls are recorded as all others, with a label that says what they are for. The mark is an attribute
+of a span around the calls, so it works across processes and is in every dump. A decorated function keeps its signature,
+values and exceptions.
 """
 
 import inspect
@@ -30,7 +31,7 @@ _R = TypeVar("_R")
 
 
 class _Entered(NamedTuple):
-    """One entering of a block: its span, and the context that its code runs in."""
+    """One entering of a block: its span, and the context for its code."""
 
     span: Span
     context: Context
@@ -38,7 +39,7 @@ class _Entered(NamedTuple):
 
 
 class Untrained:
-    """What `untrained(…)` gives: a decorator, and a context manager for `with` and `async with`."""
+    """The result of `untrained(…)`: a decorator, and a context manager for `with` and `async with`."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -54,7 +55,7 @@ class Untrained:
 
     def __enter__(self) -> None:
         span = _start(self._label)
-        context = with_untrained(self._label)  # also where nothing records: a gateway may, in this process or another
+        context = with_untrained(self._label)  # also if nothing is recorded here: a gateway may record the calls
         if span.get_span_context().is_valid:
             context = trace.set_span_in_context(span, context)
         self._entered.append(_Entered(span, context, otel_context.attach(context)))
@@ -63,7 +64,7 @@ class Untrained:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         here = otel_context.get_current()
-        # One object may be entered by several tasks at once, so the block that runs here ends.
+        # Several tasks may have entered one object at once: end the block of this task.
         entered = next((one for one in reversed(self._entered) if one.context is here), self._entered[-1])
         self._entered.remove(entered)
         detach(entered.token)
@@ -102,7 +103,7 @@ def _plain(label: str, function: Callable[_P, _R]) -> Callable[_P, _R]:
             result = function(*args, **kwargs)
         if not inspect.iscoroutine(result):
             return result
-        # Another decorator's plain function around an async one: the calls are made when it is awaited.
+        # Another decorator has wrapped an async function in a plain one: the calls are made when this is awaited.
         return cast(_R, _awaited(label, cast(Coroutine[Any, Any, Any], result)))
 
     return run

@@ -1,4 +1,4 @@
-"""Gathering: run rollouts and return their trajectories, with or without a set-up.
+"""Gathering: runs rollouts and returns their trajectories, with or without a set-up.
 
-Invariant: what a gathered rollout recorded is held in memory or on the disk until its trajectory has been built.
+Invariant: the spans of a gathered rollout are held, in memory or on the disk, until its trajectory has been built.
 """

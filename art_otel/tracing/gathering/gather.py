@@ -1,9 +1,9 @@
-"""Gather: run a decorated function and have its trajectory, with those of the rollouts that began inside it.
+"""Gather: runs one decorated function and returns its trajectory, with those of the rollouts that began inside it.
 
-Invariant: what a rollout raises becomes its trajectory's status, error and exception, with the calls it made until
-then; only what no trajectory tells is raised: that nothing was recorded, what failed outside of the rollout, and that
-the caller itself is cancelled. The event loop is never blocked by waiting. What is built of what the recorder keeps is
-what a dump gives. Where nothing is set up, tracing is set up in memory while it runs, and taken away afterwards.
+Invariant: an exception of the rollout becomes the status, error and exception of its trajectory, which has the calls
+until then. Raised is only what no trajectory can tell: nothing was recorded, an exception outside of the rollout, or a
+cancellation of the caller. Waiting never blocks the event loop. The trajectory equals the one of a converted dump.
+Where nothing is set up, tracing is set up in memory meanwhile, and taken away afterwards.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _R = TypeVar("_R")
 
 Work: TypeAlias = Awaitable[object] | Callable[[], object]
-"""What is called `fn(args)` of a decorated async function, or a call without arguments as `partial(fn, args)`."""
+"""A pending call: `fn(args)` of an async function, or a function without arguments, as `partial(fn, args)`."""
 
 _FIRST_PAUSE: Final = 0.001
 _LONGEST_PAUSE: Final = 0.05
@@ -41,9 +41,9 @@ _LONGEST_PAUSE: Final = 0.05
 
 @contextmanager
 def recording() -> Generator[Executor]:
-    """Have what gathering needs while the block runs: tracing, in memory if nothing is set up, and a thread.
+    """Set up what gathering needs for the block: tracing (in memory if nothing is set up), and a thread.
 
-    The thread builds trajectories, one at a time: asyncio's pool is the app's.
+    The thread, which is yielded, builds the trajectories, one at a time. asyncio's own thread pool is left to the app.
     """
     builder = ThreadPoolExecutor(1, "art-otel-build")
     try:
@@ -85,13 +85,13 @@ async def gather_trajectory(
 
 
 def log_failure(trajectory: Trajectory[Any]) -> None:
-    """Log what a rollout raised, with its traceback: its trajectory tells it, and nobody may look."""
+    """Log the exception of a rollout with its traceback: its trajectory has it, but the user may not look there."""
     message = "art-otel: rollout %s raised; its trajectory says so"
     logger.warning(message, trajectory.name, exc_info=trajectory.exception)
 
 
 async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None, builder: Executor) -> Trajectory[Any]:
-    """Gather one, whatever it raises. Of a rollout that was tried again, it is the last try."""
+    """Gather one rollout, also if it raises. Of a rollout that was tried again, returns the last try."""
     cancelled = _cancellations()
     try:
         # A task of its own: a TaskGroup that fails in the rollout may leave its task counted as cancelled for good.
@@ -118,7 +118,7 @@ async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None
 
 
 def _refuse_several(rollouts: Sequence[TakenRollout], error: BaseException | None) -> None:
-    """Raise UsageError for several rollouts, of which one would be returned. Those before the last may have failed."""
+    """Raise UsageError for several rollouts in one call, unless all but the last failed: those are retries."""
     if all(taken.running.failed for taken in rollouts[:-1]):
         return
     names = ", ".join(dict.fromkeys(taken.running.name or "" for taken in rollouts))
@@ -131,7 +131,10 @@ def _refuse_several(rollouts: Sequence[TakenRollout], error: BaseException | Non
 
 
 async def _outcome(work: Work, scope: GatherScope) -> tuple[object, BaseException | None]:
-    """Return what the rollout returned or raised: a task that raises SystemExit would end the loop, not its caller."""
+    """Return the result or the exception of the rollout.
+
+    It is not raised here, because a task that raises SystemExit stops the whole event loop.
+    """
     try:
         return await _run(work, scope), None
     except BaseException as raised:  # noqa: BLE001 # raised again where it is not the trajectory's
@@ -139,13 +142,13 @@ async def _outcome(work: Work, scope: GatherScope) -> tuple[object, BaseExceptio
 
 
 def _is_no_outcome(error: BaseException, scope: GatherScope) -> bool:
-    """Whether no trajectory can tell it: no rollout began, or it ends the program, as SystemExit does."""
+    """Whether an exception must be raised, since no trajectory can tell it: no rollout began, or the program ends."""
     ends = not isinstance(error, (Exception, asyncio.CancelledError))
     return ends or not scope.rollouts or error is scope.refusal
 
 
 def _cancellations() -> int:
-    """How often the task that gathers was cancelled, as against something in the rollout."""
+    """How often the gathering task itself was cancelled; a CancelledError inside of the rollout does not count."""
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
 
@@ -170,7 +173,7 @@ async def _run(work: Work, scope: GatherScope) -> object:
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:  # noqa: ANN401 # what the app's function returns
-    """Run a function in a thread of its own: asyncio's pool has few, and those are the app's."""
+    """Run a function in a thread of its own: asyncio's pool has few threads, which the app may need."""
     thread = ThreadPoolExecutor(1, "art-otel-rollout")
     try:
         return await asyncio.get_running_loop().run_in_executor(thread, copy_context().run, partial(_stopped, function))
@@ -179,7 +182,10 @@ async def _in_thread(function: Callable[[], Any]) -> Any:  # noqa: ANN401 # what
 
 
 def _stopped(function: Callable[[], Any]) -> Any:  # noqa: ANN401 # as above
-    """A StopIteration as what a coroutine makes of it: a future cannot hold one, and who awaits it would wait on."""
+    """Call a function; a StopIteration becomes a RuntimeError, as in a coroutine.
+
+    A future cannot hold a StopIteration, so the code that awaits it would wait for ever.
+    """
     try:
         return function()
     except StopIteration as stop:

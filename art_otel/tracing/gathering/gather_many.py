@@ -1,8 +1,8 @@
-"""GatherMany: run many decorated functions at once and have their trajectories, together or each as it ends.
+"""GatherMany: runs many decorated functions at once and returns their trajectories, together or each as it ends.
 
-Invariant: each rollout is a task of its own; at most `max_concurrent` run at a time. What a rollout raises is told by
-its trajectory, as for one, and more failures than `max_exceptions` end the whole. When it ends early, what runs is
-cancelled and what has not begun is closed, and nothing is left behind.
+Invariant: each rollout is a task of its own; at most `max_concurrent` run at a time. An exception of a rollout is in
+its trajectory; more failures than `max_exceptions` end the whole gathering. When the gathering ends early, running
+rollouts are cancelled and pending ones are closed, so that nothing is left behind.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _R = TypeVar("_R")
 
 
 class GatherOptions(TypedDict, total=False):
-    """How rollouts are gathered; `gather_trajectories` says what each does."""
+    """The options of `gather_trajectories`, which describes them."""
 
     max_concurrent: int | None
     max_exceptions: float | None
@@ -98,17 +98,17 @@ class Gathering(Coroutine[Any, Any, list[Trajectory[_R]]]):
         return self._all().__await__()
 
     def send(self, value: Any, /) -> Any:  # noqa: ANN401 # as Coroutine
-        """Resume it, as asyncio does."""
+        """Resume the coroutine (called by asyncio)."""
         self._awaited = self._awaited or self._all()
         return self._awaited.send(value)
 
     def throw(self, error: Any, value: Any = None, _: Any = None, /) -> Any:  # noqa: ANN401 # as Coroutine
-        """Resume it with an exception, as asyncio does."""
+        """Resume the coroutine with an exception (called by asyncio)."""
         self._awaited = self._awaited or self._all()
         return self._awaited.throw(error if value is None else value)
 
     def close(self) -> None:
-        """End it where it is."""
+        """Close the coroutine where it is."""
         if self._awaited is not None:
             self._awaited.close()
 
@@ -124,15 +124,15 @@ class _Gathered(NamedTuple):
 
 
 class GatheredRollouts:
-    """The rollouts of a gathering as they end, as DeliverySession. Nobody gives again what a loop has left."""
+    """A `DeliverySession` with the rollouts of a gathering, as they end. Rollouts that a loop leaves are lost."""
 
     def __init__(self, run: "AsyncGenerator[_Gathered]") -> None:
         self._run = run
         self._coming: asyncio.Task[_Gathered | None] | None = None
-        """The next one, also while nobody waits for it."""
+        """The task for the next rollout; it goes on while no question waits for it."""
 
     async def take(self, question: Question) -> list[DeliveredTrajectory]:
-        """Return the next one if it ends in time."""
+        """Return the next rollout if it ends in time. Raises NothingMoreError after the last one."""
         if not question.count:
             return []
         self._coming = self._coming or asyncio.create_task(self._next())
@@ -145,7 +145,7 @@ class GatheredRollouts:
         return [DeliveredTrajectory(Acknowledgment.of(trajectory.order, trajectory.revision, ""), trajectory)]
 
     async def close(self, handled: Sequence[Acknowledgment]) -> None:  # noqa: ARG002 # as DeliverySession
-        """Wait for nothing more."""
+        """Stop waiting for the next rollout."""
         if self._coming is not None:
             self._coming.cancel()
             await asyncio.gather(self._coming, return_exceptions=True)
@@ -221,7 +221,7 @@ def _named(groups: Groups) -> list[tuple[str, list[Work]]]:
 
 
 def _group(group_id: str, trajectories: Sequence[Trajectory]) -> TrajectoryGroup:
-    """The group, by the id that its rollouts name if they agree on one."""
+    """The group; its id is the one that all its rollouts name, else `group_id`."""
     named = {trajectory.group_id for trajectory in trajectories}
     agreed = named.pop() if len(named) == 1 else None
     return TrajectoryGroup(group_id=agreed or group_id, trajectories=trajectories)
@@ -237,7 +237,7 @@ async def _gather(
     training_step: int | None = None,
     gathering: str | None = None,
 ) -> AsyncGenerator[_Gathered]:
-    """Run all, and give each when it has ended. Works are beside the ids of their groups."""
+    """Run all works, each given with the id of its group, and iterate over them as they end."""
     tasks: list[asyncio.Task[_Gathered]] = []
     try:
         shared = {
@@ -268,7 +268,7 @@ async def _gather(
     finally:
         for work, _ in works:
             if iscoroutine(work):
-                work.close()  # never begun, which Python would warn of
+                work.close()  # Python would warn that a coroutine was never awaited
 
 
 class _Failures:
@@ -284,7 +284,7 @@ class _Failures:
         self._raised_at_once = 0
 
     def note(self, trajectory: Trajectory[Any]) -> None:
-        """Count a trajectory if it failed. Raises the first exception of all where too many did."""
+        """Count a trajectory if it failed. Raises the first exception of all if too many failed."""
         if trajectory.exception is None:
             return
         self._errors.append(trajectory.exception)
@@ -310,7 +310,7 @@ class _Failures:
         raise self._errors[0]
 
     def permits(self, failed: int) -> bool:
-        """Whether so many may fail."""
+        """Whether so many failures are allowed, by number or, below 1, as a share of all."""
         return failed <= self._most or (0 < self._most < 1 and failed / self._total <= self._most)
 
 

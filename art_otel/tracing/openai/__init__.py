@@ -1,4 +1,4 @@
-"""Capture of openai's clients: `capture` installs it, `call` is one call from its request to its span's end."""
+"""Capture of openai's clients: `capture` installs the hooks, `call` follows one call, `stream` reads its answer."""
 
 from art_otel.lazy_names import defer_imports
 

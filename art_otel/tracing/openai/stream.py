@@ -333,6 +333,8 @@ def ending_when_dropped(init: Method) -> Method:
 
         before:  stream ─► generator ─► stream    a cycle: freed by the garbage collector, maybe after the rollout ended
         after:   stream ─► generator ─► a copy    no cycle: freed with the last reference, which closes the response
+
+    openai's streams read the body by a generator that refers to its stream.
     """
 
     def initialize(stream: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 # as openai

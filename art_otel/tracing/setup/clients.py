@@ -1,7 +1,7 @@
-"""Clients: whose calls are recorded, by which instrumentors, and what is done to their libraries.
+"""Clients: the client libraries whose calls are recorded, and their instrumentors.
 
-Invariant: a client library is a row here; what starts instrumentors, and what looks for missing ones, reads the rows.
-Nothing of one is imported before the app imports it, and after `stop` its calls leave no trace.
+Invariant: each client library is one row of `CLIENT_LIBRARIES`; the start of instrumentors and the doctor read the
+rows. A library is not imported before the app imports it, and after `stop` its calls leave no spans.
 """
 
 import os
@@ -31,7 +31,7 @@ OPENAI_INSTRUMENTORS: Final[Mapping[Instrumentor, str]] = {
     "openinference": "openinference.instrumentation.openai",
     "openai-v2": "opentelemetry.instrumentation.openai_v2",
 }
-"""Where the class of each instrumentor of the openai client is, the preferred first."""
+"""The modules of the instrumentors of the openai client, the preferred one first."""
 
 BREAKING: Final[Mapping[Instrumentor | None, str]] = {
     "openllmetry": "instructor, Starlette's StreamingResponse and `with` of Completions raise TypeError",
@@ -40,18 +40,19 @@ BREAKING: Final[Mapping[Instrumentor | None, str]] = {
 """What instrumentors of the openai client break in an app that streams (OpenLLMetry 0.62.4, OpenInference 0.1.66)."""
 
 BYPASSED: Final[frozenset[Instrumentor | None]] = frozenset[Instrumentor | None]({"openllmetry"})
-"""Those that art-otel chooses by itself, and leads such requests around: `tracing.setup.instrument`."""
+"""The instrumentors that art-otel bypasses for such requests, if it chose them itself (`tracing.setup.instrument`)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientLibrary:
-    """A client of models.
+    """A client library for models.
 
-    `module` is what an app imports of it, `distribution` is what pip installs. `entry_points` are the names under which
-    instrumentors of it are registered with OTel, `instrumentors` the modules of those that record content, the
-    preferred first. `extra` is ours and installs one; None where art-otel itself requires one. `is_general` says that
-    programs use the library for more than models, so its presence alone says nothing; `is_framework` that it runs
-    tools, which its instrumentor records.
+    - `module`: what an app imports. `distribution`: what pip installs.
+    - `entry_points`: the names under which its instrumentors are registered with OTel.
+    - `instrumentors`: the modules of those that record content, the preferred one first.
+    - `extra`: the extra of art-otel that installs an instrumentor; None where art-otel itself requires one.
+    - `is_general`: programs use the library for other things, too, so its presence does not mean LLM calls.
+    - `is_framework`: the library runs tools, and its instrumentor records them.
     """
 
     module: str
@@ -143,20 +144,23 @@ BY_ENTRY_POINT: Final[Mapping[str, ClientLibrary]] = {
 
 
 class Switches:
-    """Variables that the instrumentors read. What the user has set stays; what we have set may change."""
+    """Environment variables that the instrumentors read.
+
+    Values that the user has set stay; those that we set may change.
+    """
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         self._environ = environ
         self._written: dict[str, str] = {}
 
     def apply(self, wanted: Mapping[str, str]) -> None:
-        """Set those that nobody else has."""
+        """Set the variables that are unset, or that have the value that we set before."""
         for name, value in wanted.items():
             if self._environ.get(name) == self._written.get(name):
                 self._environ[name] = self._written[name] = value
 
     def withdraw(self) -> None:
-        """Take away those that we have set and nobody has changed."""
+        """Unset the variables that we have set, if they still have our value."""
         for name, value in self._written.items():
             if self._environ.get(name) == value:
                 del self._environ[name]
@@ -164,7 +168,10 @@ class Switches:
 
 
 class Client:
-    """One a process. `on_provider` learns of providers that the app gives to an instrumentor of its own."""
+    """What art-otel does to the client libraries; one in a process.
+
+    `on_provider` is called with a provider that the app gives to an instrumentor of its own.
+    """
 
     def __init__(self, on_provider: "Callable[[TracerProvider], None]") -> None:
         self._on_provider = on_provider
@@ -175,7 +182,7 @@ class Client:
         self._instrumentation: Instrumentation | None = None
 
     def begin(self, settings: Settings) -> None:
-        """Act by these settings, now or when the app imports a client library."""
+        """Apply the settings to each client library, now or when the app imports it."""
         self._settings = settings
         if not self._is_hooked:
             self._is_hooked = True
@@ -186,16 +193,16 @@ class Client:
             self._start_imported()
 
     def hold(self) -> None:
-        """Instrument nothing until `release`: opentelemetry-instrument is at it."""
+        """Start no instrumentor until `release`, because opentelemetry-instrument starts them now."""
         self._is_held = True
 
     def release(self) -> None:
-        """Instrument each client library, now or when the app imports it, if nobody has."""
+        """Instrument each client library that is not instrumented, now or when the app imports it."""
         self._is_held = False
         self._start_imported()
 
     def stop(self) -> None:
-        """Leave the variables as they were and the clients alone; our instrumentors pass their calls through."""
+        """Restore the variables, remove our hooks from the clients, and let our instrumentors make no more spans."""
         self._settings = _OFF
         self._switches.withdraw()
         if self._instrumentation is not None:
@@ -206,7 +213,7 @@ class Client:
             uninstall()
 
     def _watch(self) -> None:
-        """Prepare for instrumentors, whose base class was imported: they read their variables when they begin."""
+        """Set the variables when the base class of instrumentors was imported: they read them when they start."""
         self._switch_content()
         self._instrumentations().watch()
 
@@ -216,7 +223,7 @@ class Client:
                 self._start(library)
 
     def _start(self, library: ClientLibrary) -> None:
-        """The library was imported."""
+        """Hook and instrument a client library that was imported."""
         if not self._settings.enabled:
             return
         self._switch_content()

@@ -1,9 +1,9 @@
-"""Setup: tracing of this process, set up once and as late as possible.
+"""Configure: sets up the tracing of this process, once and as late as possible.
 
-Invariant: whoever asks, and however often, there is one set-up a process. What it costs comes when it is needed: hooks
-wait for client libraries to be imported, the SDK and the spool for the first span. OTel's global provider is the app's
-alone: it finds OTel as it would be without us, no warning, and every tracer moves over to what it sets, also after
-spans of ours. Only `configure()` raises, and only for what its caller asked.
+Invariant: there is one set-up in a process, however often it is asked for. Its costs come when they are needed: hooks
+wait until a client library is imported, the SDK and the spool wait for the first span. OTel's global provider belongs
+to the app: art-otel never sets it, and when the app does, even after the first spans, every tracer moves to the app's
+provider without a warning. Only `configure()` raises, and only for the settings that its caller gave.
 """
 
 import concurrent.futures.thread  # noqa: F401 # pyright: ignore[reportUnusedImport] # not to be had once the main thread has ended
@@ -64,7 +64,7 @@ def configure(**keywords: object) -> "Tracing":
 
 
 class Tracing:
-    """The tracing of this process. `settings` are those in use, `client` what is done to the clients of models."""
+    """The tracing of this process. `settings` are the ones in use; `client` hooks and instruments client libraries."""
 
     def __init__(self) -> None:
         self.settings = _OFF
@@ -74,7 +74,7 @@ class Tracing:
         self._recording: Recording | None = None
         self._own_provider: TracerProvider | None = None
         self._memory: Settings | None = None
-        """The settings of `in_memory` while they are in use, by so many blocks."""
+        """The settings of `in_memory` while they are in use, by `_memory_users` blocks."""
         self._memory_users = 0
         self._memory_provider: TracerProvider | None = None
         self.client = Client(guarded(self._attach))
@@ -86,16 +86,19 @@ class Tracing:
 
     @property
     def is_set_up(self) -> bool:
-        """Whether anybody has said whether this process is traced."""
+        """Whether settings are in use, from `configure()`, the environment or `in_memory`."""
         return self.settings is not _OFF
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Whether all that has ended is on the disk; waits for it, at most `timeout` seconds."""
+        """Write all ended spans to the disk itself, within `timeout` seconds; False if that failed."""
         recording = self._recording
         return recording is None or recording.processor.force_flush(int(timeout * 1000))
 
     def shutdown(self) -> None:
-        """End the own rollout, close the spool, leave providers and client as they were. configure() begins anew."""
+        """End the process's own rollout, close the spool, and restore providers and clients.
+
+        A later `configure()` begins anew.
+        """
         with self._lock:
             self._let_go()
             self.settings, self._keywords = _OFF, {}
@@ -104,10 +107,10 @@ class Tracing:
 
     @contextmanager
     def in_memory(self) -> Generator[None]:
-        """Record in memory while the block runs, if nothing is set up; afterwards nothing is recorded any more.
+        """Record in memory while the block runs, if nothing is set up. Nothing is written or exported.
 
-        Nothing is written or exported. `configure()` inside the block takes the place of this. OTel's API stays hooked:
-        it asks us for a provider where the app has none, and gets none.
+        `configure()` inside the block replaces this. After the block OTel's API stays hooked, but the hook then gives
+        no provider.
         """
         self._enter_memory()
         try:
@@ -138,7 +141,7 @@ class Tracing:
             self._memory = None
 
     def change(self, environ: Mapping[str, str], keywords: Mapping[str, object]) -> None:
-        """Set up by keywords and variables. Raises UsageError."""
+        """Set up by keywords and variables. Raises UsageError for an invalid setting, or one that comes too late."""
         with self._lock:
             asked = {**self._keywords, **keywords}
             settings, problems = read_settings(environ, asked)
@@ -149,7 +152,7 @@ class Tracing:
             use_run_defaults(_run_defaults(settings, asked))
 
     def begin(self, settings: Settings) -> None:
-        """Set up. Raises UsageError where something was recorded by other settings."""
+        """Set up by these settings. Raises UsageError if spans were already recorded by other ones."""
         with self._lock:
             if settings == self.settings:
                 return
@@ -168,7 +171,7 @@ class Tracing:
 
     def _set_up(self) -> None:
         if self.settings is not self._memory:
-            name_run()  # before the app starts processes, which are of the same run
+            name_run()  # now, so that processes which the app starts find the name and join this run
         self.client.begin(self.settings)
         if not self._is_hooked:
             self._is_hooked = True
@@ -181,7 +184,7 @@ class Tracing:
             self._attach(provider)
 
     def _default_provider(self) -> TracerProvider | None:
-        """Return the provider of an app that has set none; None where nothing is to be recorded."""
+        """Our provider for an app that has set none, made when it is needed; None where nothing is recorded."""
         own_provider = self._own_provider
         if own_provider is not None or not self.settings.enabled:
             return own_provider
@@ -198,7 +201,7 @@ class Tracing:
             if is_memory:
                 self._memory_provider = provider
             self._attach(provider)
-            self._own_provider = provider  # last: other threads take it without the lock
+            self._own_provider = provider  # last, when it is complete: other threads read it without the lock
             use_default_provider(provider)
         return self._own_provider
 
@@ -213,7 +216,7 @@ class Tracing:
             self._recording.attach(provider)
 
     def _let_go(self) -> list[TracerProvider]:
-        """Undo what was set up; gives the providers of the app that were recorded."""
+        """Undo the set-up; returns the app's own providers that were recorded."""
         recording, self._recording = self._recording, None
         own_provider, self._own_provider = self._own_provider, None
         use_default_provider(None)
@@ -235,12 +238,12 @@ class Tracing:
 
 
 def _of_run_log(settings: Settings) -> dict[str, Any]:
-    """Settings that affect no recording, so that they may change at any time."""
+    """The settings that do not affect recording, so that they may change at any time."""
     return {"project": settings.project, "model": settings.model}
 
 
 def _run_defaults(settings: Settings, keywords: Mapping[str, object]) -> RunDefaults:
-    """Return the run log defaults that keywords set; run logs read the variables themselves."""
+    """The defaults for run logs that keywords set. The variables are read by the run logs themselves."""
     return RunDefaults(
         project=settings.project if "project" in keywords else None,
         model=settings.model if "model" in keywords else None,
@@ -249,15 +252,15 @@ def _run_defaults(settings: Settings, keywords: Mapping[str, object]) -> RunDefa
 
 
 def _provider_in_use() -> TracerProvider | None:
-    """The provider that the app has set; None while there is none."""
+    """The global provider that the app has set; None where it has set none."""
     provider = cast(TracerProvider | None, getattr(trace, _GLOBAL, None))
     return None if isinstance(provider, ProxyTracerProvider) else provider
 
 
 def _hook_providers(on_set: Callable[[TracerProvider], None], default: Callable[[], TracerProvider | None]) -> bool:
-    """Tell `on_set` of each provider that is set from now on; while none is, `default` gives the one that makes spans.
+    """Hook OTel's API: call `on_set` with each provider that is set; while none is set, spans are made by `default()`.
 
-    False where OTel's internals are not as they were: then nothing was changed.
+    Returns False, with nothing changed, if this version of the API has other internals.
     """
     native = vars(ProxyTracer).get(_PROXIED)
     proxy_fields = vars(ProxyTracer("", None, None))
@@ -282,7 +285,7 @@ def _hook_providers(on_set: Callable[[TracerProvider], None], default: Callable[
 
 
 def _tracer_of(proxy: ProxyTracer, provider: TracerProvider) -> Tracer:
-    """The provider's tracer of the scope of a proxy, which remembers it."""
+    """The tracer of the provider for a proxy tracer's scope; remembered on the proxy."""
     cached: tuple[TracerProvider, Tracer] | None = vars(proxy).get(_DEFAULT)
     if cached is None or cached[0] is not provider:
         scope = [vars(proxy)[name] for name in _SCOPE]

@@ -1,7 +1,7 @@
-"""Doctor: how a program of this environment would be traced, what is missing and what collides.
+"""Doctor: says how a program in this environment would be traced, what is missing, and what conflicts.
 
-Invariant: looking changes nothing here: the probe, a program that makes one call that nobody asked for, is a process of
-its own and writes below a folder of its own. Judging what was seen is done on data alone.
+Invariant: the inspection changes nothing here. Its probe is a small program that makes one span of a call; it runs in a
+process and a folder of its own. The checks themselves look only at the collected data (`Environment`).
 """
 
 import json
@@ -29,10 +29,10 @@ Findings: TypeAlias = Iterator[tuple[Level, str]]
 _LENGTH_LIMITS: Final = ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
 _COUNT_LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT")
 _FEW_ATTRIBUTES: Final = 1000
-"""A limit below it is reached by conversations: OpenInference writes two attributes or more for each message."""
+"""Lower limits are reached by long conversations: OpenInference writes two or more attributes for each message."""
 _DISTRO: Final = "opentelemetry_distro"
 _OURS: Final = frozenset({"starlette"})
-"""Frameworks that art-otel requires, so that their presence says nothing."""
+"""Frameworks that art-otel itself requires: that they are installed does not mean that the app uses them."""
 _PROBE_SECONDS: Final = 120
 _NOT_PROBED: Final = ("ART_OTEL_SPOOL", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _PROBE: Final = """
@@ -53,7 +53,7 @@ print(json.dumps([one.label for one in installed_instrumentors() if one.library 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """The result of one check. A `problem` makes tracing useless, a `warning` costs something."""
+    """The result of one check. A `problem` makes tracing useless; with a `warning` something is lost."""
 
     name: str
     level: Level
@@ -62,7 +62,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
-    """`lines` are in the spool, `active` instruments the client, `messages` are what was logged or went wrong."""
+    """The result of the probe: the number of lines in its spool, the active instrumentors, and what was logged."""
 
     lines: int
     active: list[str]
@@ -71,10 +71,10 @@ class Probe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """What the checks judge.
+    """The data that the checks look at.
 
-    `clients` has the version of each client library that is installed, by module; `exporters` are those that are
-    installed, by name; `frameworks` call code for each request or task, and their instrumentors are not installed.
+    - `clients`: the versions of the installed client libraries, by module. `exporters`: the installed span exporters.
+    - `frameworks`: installed web and task frameworks whose instrumentors are not installed.
     """
 
     environ: Mapping[str, str]
@@ -88,7 +88,7 @@ class Environment:
     probe: Probe
 
     def of_library(self, library: ClientLibrary) -> list[InstalledInstrumentor]:
-        """The instrumentors of a client library that take its installed version, the preferred first."""
+        """The instrumentors that support the installed version of a client library, the preferred one first."""
         return [one for one in self.instrumentors if one.library is library and one.refuses is None]
 
     def missing(self, library: ClientLibrary) -> str:
@@ -99,12 +99,12 @@ class Environment:
 
     @property
     def candidates(self) -> list[InstalledInstrumentor]:
-        """The instrumentors of openai that may be used, the first one first."""
+        """The instrumentors of the openai client that the settings allow, in the order in which they are tried."""
         wanted = self.settings.instrumentor
         return [one for one in self.of_library(OPENAI) if wanted in ("auto", one.kind)]
 
     def name(self, variable: str) -> str:
-        """Name a variable with its value."""
+        """A variable with its value, for messages."""
         return f"{variable}={self.environ[variable]}"
 
 

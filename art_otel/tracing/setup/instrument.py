@@ -1,10 +1,12 @@
-"""Instrument: each client library is instrumented once, and by the app's own choice where it makes one.
+"""Instrument: starts one instrumentor for each client library, unless the app starts one itself.
 
-Invariant: an instrumentor that the app, or opentelemetry-instrument, starts is the one in use: ours never stands beside
-it. Ours starts when the library has been imported and nobody instruments it; it gives way when somebody does later.
-What wrappers it leaves then (OpenLLMetry's do not all go) pass calls through. Where nobody has named one, requests that
-ours would break go around it (`BYPASSED`), as do those whose spans only the spool gets: they get spans of art-otel. One
-that was named, or that the app started, records every request.
+    the app, or opentelemetry-instrument, starts one     that one is used; ours is stopped
+    the setting `instrumentor` names one                 that one is started, and records every request
+    neither ("auto")                                     the preferred one is started, and bypassed for some requests
+
+Invariant: two instrumentors never record one library at the same time. Some wrappers of a stopped instrumentor stay in
+the library (OpenLLMetry's do); they pass calls through. In the third case two kinds of requests bypass the instrumentor
+(`BYPASSED`) and get spans of art-otel: those that it would break, and those whose spans go to the spool only.
 """
 
 import logging
@@ -45,24 +47,24 @@ _NOTHING: Final = NoOpTracer()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstalledInstrumentor:
-    """An instrumentor of this environment. `kind` is None for those that a setting cannot name."""
+    """An installed instrumentor. `kind` is its name in the setting `instrumentor`; None where it has none."""
 
     kind: Instrumentor | None
     entry_point: EntryPoint
 
     @property
     def label(self) -> str:
-        """Its name in settings, else its entry point."""
+        """The name in settings, else the entry point."""
         return self.kind or self.entry_point.value
 
     @property
     def library(self) -> ClientLibrary:
-        """The client library that it instruments."""
+        """The client library that this instrumentor is for."""
         return BY_ENTRY_POINT[self.entry_point.name]
 
     @property
     def refuses(self) -> str | None:
-        """What it instruments, and what is installed, if that is another version: then it starts nothing."""
+        """Why the instrumentor does not start: the version that it supports, and the installed one; else None."""
         dist = self.entry_point.dist
         conflict = None if dist is None else get_dist_dependency_conflicts(dist)
         if conflict is None or not conflict.found:
@@ -72,13 +74,13 @@ class InstalledInstrumentor:
 
     @property
     def rank(self) -> int:
-        """Where it stands among those of its library, the preferred first."""
+        """The position among the instrumentors of the library; 0 is the preferred one."""
         order = self.library.instrumentors
         return order.index(self.entry_point.module) if self.entry_point.module in order else len(order)
 
     @property
     def active(self) -> bool:
-        """Whether it instruments the client now."""
+        """Whether the instrumentor is started now."""
         module = sys.modules.get(self.entry_point.module)
         # Making another instance would run __init__ on the one there is, which resets what the app has set.
         instance = getattr(getattr(module, self.entry_point.attr, None), "_instance", None)
@@ -86,7 +88,7 @@ class InstalledInstrumentor:
 
 
 def installed_instrumentors() -> list[InstalledInstrumentor]:
-    """List the instrumentors of client libraries that are installed, the preferred of each first."""
+    """The installed instrumentors of client libraries, the preferred ones first."""
     kinds: dict[str, Instrumentor] = {module: kind for kind, module in OPENAI_INSTRUMENTORS.items()}
     unique = {entry.value: entry for entry in entry_points(group=GROUP) if entry.name in BY_ENTRY_POINT}
     installed = [InstalledInstrumentor(kind=kinds.get(entry.module), entry_point=entry) for entry in unique.values()]
@@ -94,27 +96,27 @@ def installed_instrumentors() -> list[InstalledInstrumentor]:
 
 
 def is_disabled(environ: Mapping[str, str], library: ClientLibrary = OPENAI) -> bool:
-    """Whether OTel's own variable says that the client is not to be instrumented."""
+    """Whether OTEL_PYTHON_DISABLED_INSTRUMENTATIONS names the client library."""
     return bool({*library.entry_points, "*"} & {name.strip() for name in environ.get(DISABLED, "").split(",")})
 
 
 def _is_half_imported(name: str) -> bool:
-    """Whether the import of a module has begun and not ended, as where the app's own import of it brings the client."""
+    """Whether the import of a module is still running: the app imports an instrumentor, which imports its client."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return bool(getattr(spec, "_initializing", False))
 
 
 class _Pausable(TracerProvider):
-    """What our instrumentor makes spans with: the process's provider, and nothing while it is not `active`.
+    """The provider for our instrumentor: the process's own one, or, while it is not `active`, one without spans.
 
-    Then its wrappers pass calls through, and what is below a call keeps its parent.
+    So an instrumentor can be paused: its wrappers then pass calls through, and spans below a call keep their parent.
     """
 
     def __init__(self) -> None:
         self.active = True
 
     def get_tracer(self, *scope: Any, **kwargs: Any) -> Tracer:  # noqa: ANN401 # as OTel
-        """A tracer that asks for each span."""
+        """A tracer that looks at `active` for each span."""
         return _PausableTracer(self, trace.get_tracer_provider().get_tracer(*scope, **kwargs))
 
 
@@ -135,9 +137,9 @@ class _PausableTracer(Tracer):
 
 
 class _Started(NamedTuple):
-    """An instrumentor that art-otel has started because `wanted` asked for it, with what it makes spans with.
+    """An instrumentor that art-otel has started for the setting `wanted`, with its provider.
 
-    `bypass` leads the requests around it that it would break.
+    `bypass` are the patches that lead some requests around the instrumentor.
     """
 
     wanted: Instrumentor
@@ -147,7 +149,10 @@ class _Started(NamedTuple):
 
 
 class Instrumentation:
-    """One a process. `on_provider` learns of providers that the app gives to an instrumentor of its own."""
+    """Starts and stops instrumentors; one in a process.
+
+    `on_provider` is called with a provider that the app gives to an instrumentor of its own.
+    """
 
     def __init__(self, on_provider: Callable[[TracerProvider], None]) -> None:
         self._on_provider = on_provider
@@ -158,13 +163,13 @@ class Instrumentation:
         after_fork(self._after_fork)
 
     def watch(self) -> None:
-        """Learn of every instrumentor that starts. Call it once OTel's BaseInstrumentor has been imported."""
+        """Notice every instrumentor that is started. Call it after OTel's BaseInstrumentor has been imported."""
         wrap_function_wrapper(INSTRUMENTORS, "BaseInstrumentor.instrument", self._before_instrument)
 
     def start(self, wanted: Instrumentor, library: ClientLibrary = OPENAI) -> None:
-        """Instrument a client library, which has been imported, unless somebody has or does.
+        """Instrument an imported client library, unless the app or opentelemetry-instrument has done so.
 
-        `wanted` names an instrumentor of the openai client; to the others it says only whether one is wanted at all.
+        `wanted` names an instrumentor of the openai client; for other libraries only "none" makes a difference.
         """
         if library is not OPENAI and wanted != "none":
             wanted = "auto"
@@ -187,7 +192,7 @@ class Instrumentation:
                     return
 
     def pause(self) -> None:
-        """Let calls pass through our instrumentors until `start`: restarting one takes a tenth of a second."""
+        """Make no spans by our instrumentors until `start`. They stay installed: restarting one takes 0.1 s."""
         with self._lock:
             for started in self._started.values():
                 started.provider.active = False
@@ -205,7 +210,7 @@ class Instrumentation:
         provider = _Pausable()
         try:
             instrumentor = one.entry_point.load()()
-            # Metrics are none of our business, and would count twice beside those of an instrumentor of the app.
+            # Without metrics: art-otel does not use them, and beside the app's own they would count twice.
             instrumentor.instrument(tracer_provider=provider, meter_provider=NoOpMeterProvider())
         except Exception as error:  # an instrumentor may fail in any way; the next one may do
             if is_of_signal(error):
@@ -214,7 +219,7 @@ class Instrumentation:
             return False
         finally:
             self._starting = None
-        if not instrumentor.is_instrumented_by_opentelemetry:  # it has said why: a version that it does not support
+        if not instrumentor.is_instrumented_by_opentelemetry:  # an unsupported version, which the instrumentor logged
             return False
         bypass = lead_around_openllmetry() if wanted == "auto" and one.kind in BYPASSED else Patches()
         self._started[one.library.module] = _Started(wanted, instrumentor, provider, bypass)

@@ -1,9 +1,8 @@
-"""Providers: the spans of whichever tracer provider an app has go through our processor before anybody else's.
+"""Providers: puts our processor first into the app's tracer provider, or makes a provider where the app has none.
 
-Invariant: a provider of the app keeps everything it had: processors, exporters, sampler, resource; `detach` gives back
-exactly that. What its sampler lets through stays as it decided, and what it drops is recorded (`RolloutSampler`).
-An app without a provider has ours (`make_provider`), by the OTEL_* variables; an exporter that is missing or broken
-costs only itself.
+Invariant: a provider of the app keeps its processors, exporters, sampler and resource, and `detach` restores all. Its
+sampler still decides what is exported; spans that it drops are only recorded (`RolloutSampler`). An app without a
+provider gets ours (`make_provider`), by the OTEL_* variables. A missing or broken exporter costs nothing but itself.
 """
 
 import logging
@@ -38,7 +37,7 @@ from art_otel.tracing.setup.settings import Settings
 logger = logging.getLogger(__name__)
 
 EXPORTERS: Final = "opentelemetry_traces_exporter"
-"""The group of entry points of span exporters."""
+"""The group of entry points under which packages register span exporters."""
 OTLP: Final = "otlp"
 _GRPC: Final = "otlp_proto_grpc"
 _HTTP: Final = "otlp_proto_http"
@@ -55,19 +54,19 @@ _BEFORE: Final = "spans that other processors export may be seen before they are
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attachment:
-    """The art-otel processor as it is attached to one provider."""
+    """The change of one provider by which art-otel records its spans, and the steps to undo it."""
 
     provider: AnyTracerProvider
     undo: tuple[Callable[[], None], ...]
 
     def detach(self) -> None:
-        """Give the provider back what it had."""
+        """Undo the changes, the last one first."""
         for step in reversed(self.undo):
             step()
 
 
 def add_processor(provider: AnyTracerProvider, processor: RecordingSpanProcessor) -> Attachment | None:
-    """Let the provider's spans go through the processor first. None, and a warning, where it takes no processors."""
+    """Put the processor before all others of the provider. None, with a warning, if it accepts no processors."""
     undo = _put_first(provider, processor)
     if undo is None:
         return None
@@ -80,7 +79,7 @@ def add_processor(provider: AnyTracerProvider, processor: RecordingSpanProcessor
 
 
 def unwrap_provider(provider: AnyTracerProvider) -> AnyTracerProvider | None:
-    """The provider that this one hands everything to, as Logfire's does; None for one that makes spans itself."""
+    """The provider that this one delegates to, as Logfire's does; None for a provider that makes spans itself."""
     inner: object = getattr(provider, "provider", None)
     return inner if isinstance(inner, AnyTracerProvider) else None
 
@@ -127,18 +126,18 @@ def _take_out(several: object, processor: RecordingSpanProcessor) -> None:
 
 
 def _lock_of(several: object) -> Any:  # noqa: ANN401 # a lock
-    """The lock under which the SDK adds processors."""
+    """The lock that the SDK takes to add processors."""
     return getattr(several, "_lock", None) or nullcontext()
 
 
 def _with_tracers(provider: TracerProvider) -> Iterator[object]:
-    """The provider and the tracers it gave out, which hold their own sampler; older SDKs do not know theirs."""
+    """The provider and its tracers, each of which holds a sampler. Older SDKs do not know their tracers."""
     yield provider
     yield from list(cast(Mapping[object, object], getattr(provider, _TRACERS, {})).values())
 
 
 def _record_all(owner: Any) -> None:  # noqa: ANN401 # a provider or a tracer
-    """Let every span of it be recorded, with ids from the operating system."""
+    """Let every span of a provider or tracer be recorded, with ids from the operating system."""
     sampler = getattr(owner, "sampler", None)
     if isinstance(sampler, Sampler):
         owner.sampler = RolloutSampler(sampler)
@@ -148,7 +147,7 @@ def _record_all(owner: Any) -> None:  # noqa: ANN401 # a provider or a tracer
 
 
 def _leave(provider: TracerProvider) -> None:
-    """Give the provider and its tracers, also those made meanwhile, what ours stood before."""
+    """Restore sampler and id generator of the provider and its tracers, also of those made meanwhile."""
     owner: Any
     for owner in _with_tracers(provider):
         sampler = getattr(owner, "sampler", None)
@@ -160,21 +159,21 @@ def _leave(provider: TracerProvider) -> None:
 
 
 class _BatchesOfChildren(BatchSpanProcessor):
-    """Sends batches, and the last one also where a forked child of multiprocessing ends: no exit handler runs there."""
+    """A BatchSpanProcessor that also sends the last batch of a child of multiprocessing, where no exit handler runs."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         super().__init__(exporter)
         at_child_exit(self.send_last, is_last=True)
 
     def send_last(self) -> None:
-        """Send what is left, but do not hold up the end for a collector that is not there."""
+        """Send the last batch, for at most 5 seconds: a collector that is away must not hold up the end."""
         sending = Thread(target=self.force_flush, daemon=True)
         sending.start()
         sending.join(_LAST_BATCH_SECONDS)
 
 
 def make_provider(settings: Settings, environ: Mapping[str, str]) -> TracerProvider:
-    """A provider with the exporters that are asked for."""
+    """Make a provider with the exporters that the settings and the environment name."""
     provider = TracerProvider(resource=_resource(environ), span_limits=_span_limits(environ))
     for name in exporter_names(settings.exporters, environ):
         exporter = _make_exporter(name, environ)
@@ -184,10 +183,10 @@ def make_provider(settings: Settings, environ: Mapping[str, str]) -> TracerProvi
 
 
 def _span_limits(environ: Mapping[str, str]) -> SpanLimits:
-    """Limits that drop nothing, but for those that the variables of OTel set.
+    """Span limits that drop nothing, except where OTel's environment variables set a limit.
 
-    The SDK's default is 128 of everything, and the oldest are dropped: OpenInference writes two attributes or more for
-    each message of a prompt, so that one of 60 messages loses its first ones. The SDK cuts no values by default.
+    The SDK's default is 128 attributes, and it drops the oldest ones. OpenInference writes two or more attributes for
+    each message, so a prompt of 60 messages or more would lose its first messages. By default the SDK cuts no values.
     """
 
     def limit(*variables: str) -> int | None:
@@ -203,7 +202,7 @@ def _span_limits(environ: Mapping[str, str]) -> SpanLimits:
 
 
 def _resource(environ: Mapping[str, str]) -> Resource:
-    """Return the resource of the process. Its detectors need a thread pool, which ends with the main thread."""
+    """The resource of the process. Its detectors need a thread pool, which does not start after the main thread."""
     try:
         return Resource.create()
     except RuntimeError as error:
@@ -239,7 +238,7 @@ def exporter_names(names: Sequence[str] | None, environ: Mapping[str, str]) -> t
 
 
 def entry_points_of(name: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The entry points that can be the exporter, the wanted first. `otlp` without a protocol may be either."""
+    """The entry points for an exporter, in order of preference. `otlp` without a protocol may be gRPC or HTTP."""
     if name != OTLP:
         return (name,)
     protocol = next((environ[variable].strip() for variable in _PROTOCOLS if environ.get(variable)), None)

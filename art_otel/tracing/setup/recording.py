@@ -1,8 +1,8 @@
-"""Recording: what is made once a span needs it: spool, buffer of rollouts, the process's own rollout, processor.
+"""Recording: makes the spool, the buffer of rollouts, the process's own rollout and the processor from the settings.
 
-Invariant: made from settings alone, and nothing of it exists before the first span, so a program without any pays
-nothing. The own rollout ends before any provider shuts down. An app that adds RolloutSpanProcessor to its provider
-itself records the same, scrubbed in the same way; then neither OTel's globals nor the openai client are touched.
+Invariant: nothing of this exists before the first span, so a program without spans pays nothing. The process's own
+rollout ends before any provider shuts down. An app that adds RolloutSpanProcessor to its provider itself gets the same
+records, scrubbed in the same way; then neither OTel's globals nor the openai client are changed.
 """
 
 import atexit
@@ -43,11 +43,11 @@ class Recording:
 
     @property
     def begun(self) -> bool:
-        """Whether something was recorded."""
+        """Whether any line was recorded."""
         return self.processor.spool.counts.written > 0
 
     def attach(self, provider: TracerProvider) -> None:
-        """Record the provider's spans too; one that is recorded already stays as it is."""
+        """Record the spans of a provider, too; nothing if that is done already."""
         if any(attached.provider is provider for attached in self.attachments):
             return
         inner = unwrap_provider(provider)
@@ -58,12 +58,13 @@ class Recording:
         attachment = add_processor(provider, self.processor)
         if attachment is not None:
             self.attachments.append(attachment)
-        # Exit handlers run the last first: the process's rollout ends before this provider, made earlier, shuts down.
+        # Exit handlers run in reverse order. Registered now, after the provider was made, the end of the process's
+        # rollout comes before the provider's shutdown, which would else drop its span.
         atexit.unregister(self.process_rollout.end)
         atexit.register(self.process_rollout.end)
 
     def end(self) -> list[TracerProvider]:
-        """End the process's rollout, close the spool, and leave the providers, which it gives, as they were."""
+        """End the process's rollout, close the spool, and restore the providers, which are returned."""
         use_recorder(None)
         trust_rollout_ids("own")
         name_rollout_spans(())
@@ -87,7 +88,7 @@ class RecordingParts(TypedDict):
 
 
 def recording_parts(settings: Settings) -> RecordingParts:
-    """The parts that the settings ask for."""
+    """Make the parts of a recording from the settings, and set the trust in rollout ids and the rollout spans."""
     trust_rollout_ids(settings.trust_rollout_ids)
     name_rollout_spans(settings.rollout_spans)
     rollouts = RolloutBuffer(
@@ -107,7 +108,7 @@ def recording_parts(settings: Settings) -> RecordingParts:
 
 
 def make_recording(settings: Settings) -> Recording:
-    """Make the recording that the settings ask for."""
+    """Make the recording of this process from the settings."""
     if is_sdk_off(os.environ):
         warn_once("nothing is recorded: OTel makes no span while OTEL_SDK_DISABLED=true is set")
     parts = recording_parts(settings)

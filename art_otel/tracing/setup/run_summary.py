@@ -1,6 +1,7 @@
-"""Run summary: the line with which `art-otel run` ends: what was recorded, where, and what to do with it.
+"""Run summary: the last line of `art-otel run`: how many calls were recorded, where, and what to do with them.
 
-Invariant: it goes to standard error, of the program that was run alone, and nothing that goes wrong here is seen.
+Invariant: only the program that `art-otel run` was given writes the line, to standard error. An error in here is logged
+and changes neither the program's output nor its exit status.
 """
 
 import os
@@ -17,7 +18,7 @@ from art_otel.tracing.internal_errors import guarded
 from art_otel.tracing.setup.configure import tracing
 
 _MOST_BYTES: Final = 64 << 20
-"""Reading more would make the program's user wait."""
+"""A larger spool is not counted call by call: reading it would make the user wait."""
 
 
 @guarded
@@ -41,7 +42,8 @@ def write_run_summary() -> None:
             for record in records
             if isinstance(record, Span) and record.end_ns is not None and role_of(record) == "inference"
         }
-        calls = [key for key, parent in recorded.items() if parent not in recorded]  # a call in a call is the same one
+        # A call span inside of a call span is a second recording of the same call.
+        calls = [key for key, parent in recorded.items() if parent not in recorded]
         counted = f"{len(calls):,} call{'' if len(calls) == 1 else 's'}"
         if not calls:
             sys.stderr.write(f"art-otel: no call of a model was recorded in {shown}; `art-otel doctor` says why\n")

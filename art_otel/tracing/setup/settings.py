@@ -1,9 +1,9 @@
-"""Settings: what may be set about tracing, each by an environment variable or by a keyword of `configure()`.
+"""Settings: the settings of tracing, each with an environment variable and a keyword of `configure()`.
 
-Invariant: a setting is a row of Settings, and one of docs/spec/settings.md. Its variable and its keyword mean the
-same and go through the same parser, which raises ValueError that says what would be right. A keyword comes before a
-variable, a variable before the default. A variable that says something impossible never captures more than was asked
-for, and one that begins as ours do and that nobody reads is warned about once.
+Invariant: each setting is one row of Settings, and one of docs/spec/settings.md. Variable and keyword mean the same and
+go through the same parser, whose ValueError says what to write. A keyword takes precedence over the variable, and the
+variable over the default. An invalid variable never leads to recording more than was asked for. An unknown variable
+`ART_OTEL_…` is warned about once.
 """
 
 import inspect
@@ -51,7 +51,7 @@ _Self = TypeVar("_Self")
 
 _PREFIX: Final = "ART_OTEL_"
 _NO_SETTINGS: Final = frozenset({RUN, "ART_OTEL_RUN_PID"})
-"""The name of the run, and what `art-otel run` says to the program that it starts."""
+"""Variables that are no settings: the name of the run, and the pid by which `art-otel run` marks its program."""
 
 
 def _switch(value: object) -> bool:
@@ -70,9 +70,9 @@ def _text(value: object) -> str | None:
 
 
 def _text_or_function(value: object) -> str | AskVersion | None:
-    """Take a text, a function of the request's model, or one without a parameter, which is asked whatever the model is.
+    """Accept a text, a function of the request's model, or a function without parameters.
 
-    A parameter that has a default is none: `lambda version=version: version` holds what it gives.
+    A parameter with a default does not count: `lambda version=version: version` is a function without parameters.
     """
     if not callable(value):
         return _text(value)
@@ -87,12 +87,12 @@ def _text_or_function(value: object) -> str | AskVersion | None:
 
 
 class VersionOfAnyModel(msgspec.Struct, frozen=True):
-    """Gives the version that a function without a parameter gives."""
+    """Adapts a function without parameters to `AskVersion`: the version is the same for every model."""
 
     function: Callable[[], str | None]
 
     def __call__(self, _model: str | None) -> str | None:
-        """Ask the function."""
+        """Call the function."""
         return self.function()
 
 
@@ -153,7 +153,7 @@ def _patterns(value: object) -> tuple[re.Pattern[str], ...]:
 
 
 def _keeps(value: object) -> Callable[[SecretMatch], bool] | None:
-    """Make a function of a regex, for the texts in which it matches."""
+    """Accept a function, or a regex, which keeps the secrets in which it matches."""
     if value is None or callable(value):
         return cast("Callable[[SecretMatch], bool] | None", value)
     try:
@@ -163,12 +163,12 @@ def _keeps(value: object) -> Callable[[SecretMatch], bool] | None:
 
 
 class KeptSecrets(msgspec.Struct, frozen=True):
-    """Keeps the secrets in which a regex matches."""
+    """The function for `scrub_keeps` that keeps the secrets in which a regex matches."""
 
     regex: re.Pattern[str]
 
     def __call__(self, match: SecretMatch) -> bool:
-        """Whether it matches."""
+        """Whether the regex matches in the secret."""
         return self.regex.search(match.text) is not None
 
 
@@ -188,9 +188,10 @@ def _one_of(literal: Any) -> Callable[[object], Any]:  # noqa: ANN401 # a Litera
 
 
 class Setting(Generic[_Given, _Value]):
-    """A row of Settings: what may be given for it, what it then is, the parser between both, and its default.
+    """A row of Settings: the parser from given values to the setting's value, and the default.
 
-    Type checkers take what may be given from `__set__`, and what the setting is from `__get__`.
+    It is a descriptor so that type checkers know both types: the accepted values (by `__set__`) and the value (by
+    `__get__`).
     """
 
     def __init__(self, parse: Callable[[object], _Value], *, default: _Value) -> None:
@@ -216,7 +217,7 @@ _Regex: TypeAlias = str | re.Pattern[str]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that may be set. None is what nobody said."""
+    """All settings; docs/spec/settings.md describes them. None means not set."""
 
     # Where it goes
     enabled: _Switch = Setting(_switch, default=True)
@@ -224,7 +225,7 @@ class Settings:
     spool: Setting[bool | str | Path, bool | Path] = Setting(_switch_or_path, default=True)
     spool_days: Setting[str | float | None, float | None] = Setting(_number_or_never, default=30.0)
     exporters: Setting[str | Sequence[str] | None, tuple[str, ...] | None] = Setting(_exporters, default=None)
-    """Names of span exporters, as OTel has them; None leaves it to OTEL_EXPORTER_OTLP_*."""
+    """Names of OTel's span exporters, such as "otlp"; None: OTLP, if OTEL_EXPORTER_OTLP_* names an endpoint."""
     project: _TextSetting = Setting(_text, default=None)
     model: _TextSetting = Setting(_text, default=None)
     # What is recorded
@@ -238,7 +239,7 @@ class Settings:
     )
     policy_version_header: _TextSetting = Setting(_text, default=None)
     closed_streams: Setting[ClosedStreams, ClosedStreams] = Setting(_one_of(ClosedStreams), default="mask")
-    """`train` says that the app ends completions by closing their streams."""
+    """What a stream means that the app closes early: `train`, the app ends completions in this way; `mask`, else."""
     instrumentor: Setting[Instrumentor, Instrumentor] = Setting(_one_of(Instrumentor), default="auto")
     # Rollouts
     rollout_spans: _NamesSetting = Setting(_names, default=())
@@ -251,20 +252,20 @@ class Settings:
 
     @property
     def spool_folder(self) -> Path | None:
-        """Where ended spans are kept; None keeps none."""
+        """The folder of the spool; None where spans are not kept on disk."""
         if self.spool is False:
             return None
         return self.dir / "spool" if self.spool is True else self.spool
 
     def make_scrubber(self) -> "Scrubber | None":
-        """What finds secrets; None where nothing is to."""
+        """The scrubber for these settings; None for `scrub="off"`."""
         from art_otel.scrubbing import Scrubber  # noqa: PLC0415 # the patterns take long to load
 
         return None if self.scrub == "off" else Scrubber(self.scrub, self.scrub_patterns, self.scrub_keeps)
 
 
 def takes_settings(_: Callable[_P, Settings]) -> Callable[[Callable[..., _R]], Callable[_P, _R]]:
-    """Say that a function of `**keywords` takes those of Settings, for type checkers and for `help`."""
+    """Declare that a function with `**keywords` takes those of Settings, for type checkers and for `help`."""
 
     def say(function: Callable[..., _R]) -> Callable[_P, _R]:
         vars(function)["__signature__"] = inspect.signature(Settings)
@@ -276,7 +277,7 @@ def takes_settings(_: Callable[_P, Settings]) -> Callable[[Callable[..., _R]], C
 def method_takes_settings(
     _: Callable[_P, Settings],
 ) -> Callable[[Callable[Concatenate[_Self, ...], _R]], Callable[Concatenate[_Self, _P], _R]]:
-    """Say the same of a method."""
+    """Declare the same for a method, for type checkers only."""
     return lambda method: method
 
 
@@ -284,7 +285,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     name: "OTEL_TRACES_EXPORTER" if name == "exporters" else f"{_PREFIX}{name.upper()}"
     for name in (field.name for field in fields(Settings))
 }
-"""The variable of each setting, in the order of the table."""
+"""The environment variable of each setting, in the order of the documented table."""
 
 DIR: Final = VARIABLES["dir"]
 _IMPOSSIBLE: Final[Mapping[str, Mapping[str, object]]] = {
@@ -293,18 +294,18 @@ _IMPOSSIBLE: Final[Mapping[str, Mapping[str, object]]] = {
     "scrub": {"scrub": "content"},
     "scrub_patterns": {"capture_content": False},
 }
-"""What holds where the variable of a setting says something impossible, if that is not the default."""
+"""By setting: the values in effect if its variable is invalid, where the default would record too much."""
 
 
 class Problem(NamedTuple):
-    """A setting that says something impossible. `name` is its field, `text` says where and what would be right."""
+    """An invalid setting. `name` is its field; `text` names the variable or keyword, and says what to write."""
 
     name: str
     text: str
 
 
 def read_settings(environ: Mapping[str, str], keywords: Mapping[str, object]) -> tuple[Settings, list[Problem]]:
-    """Read the settings from keywords and variables, and list what is wrong with them."""
+    """Read the settings from keywords and variables. Returns them with a list of the invalid ones."""
     problems = [
         Problem(name, f"{name}: configure() has no such keyword; it takes {', '.join(VARIABLES)}")
         for name in keywords
@@ -325,7 +326,7 @@ def read_settings(environ: Mapping[str, str], keywords: Mapping[str, object]) ->
 
 
 def warn_of_unknown(environ: Mapping[str, str]) -> None:
-    """Warn of variables that begin with ART_OTEL_ and are no setting, with the name that was probably meant."""
+    """Warn of unknown variables that begin with ART_OTEL_, with the name that was probably meant."""
     for name in sorted(environ):
         if not name.startswith(_PREFIX) or name in VARIABLES.values() or name in _NO_SETTINGS:
             continue

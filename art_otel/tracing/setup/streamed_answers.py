@@ -1,11 +1,12 @@
-"""Streamed answers: what an answer of Flask or Django calls while the server reads it is in the request's rollout.
+"""Streamed answers: keeps LLM calls that Flask or Django make while they stream an answer in the request's rollout.
 
-Their instrumentors end a request's span when the view has returned, and a generator makes its parts only afterwards.
+    view returns a generator ─► the instrumentor ends the request's span ─► the server reads the generator: LLM calls
+                                └─ here: the span ends only after the generator ─────────────────────────────────────┘
 
-Invariant: a request's span that is in a rollout, and whose answer is streamed, ends when the answer was read to its
-end, failed or was closed, and its parts are made in the request's context. That of every other request, and of a file,
-ends as it did before. Flask sends a signal of each answer, and Django's instrumentor has a hook for it: nothing of
-theirs is replaced. What is dropped unread, as where a server fails, ends too.
+Invariant: if a request's span is in a rollout and its answer is streamed, the span ends when the answer was read to its
+end, failed, was closed, or was dropped unread; and the parts are made in the request's context. All other spans of
+requests, and those of files, end as before. The answers are found by a signal of Flask and a hook of Django's
+instrumentor, so no function of theirs is replaced.
 """
 
 import sys
@@ -27,7 +28,7 @@ Hook = Callable[[Span, Any, Any], None]
 
 
 def watch_answers() -> None:
-    """Learn of the answers of Flask and Django, once the app has imported them. Call it once a process."""
+    """Watch the answers of Flask and Django, once the app has imported them. Call it once in a process."""
     after_import(_FLASK, _watch_flask)
     after_import(_DJANGO, _watch_django)
 
@@ -54,7 +55,7 @@ def _with_hook(instrument: Callable[..., object], _: object, args: tuple[Any, ..
 
 
 def _after(theirs: Hook | None) -> Hook:
-    """The app's own hook, and ours behind it."""
+    """A hook that calls the app's own hook, and then ours."""
 
     def on_django_answer(span: Span, request: Any, response: Any) -> None:  # noqa: ANN401 # Django's
         try:
@@ -77,7 +78,7 @@ def _keep_open(span: Span, response: Any) -> None:  # noqa: ANN401 # Django's
 
 
 class _OpenRequest(KeptContext):
-    """A request's span, which its instrumentor no longer ends, and the context of what makes the answer."""
+    """A request's span, whose `end` by the instrumentor does nothing, and the context in which its answer is made."""
 
     __slots__ = ("_span",)
 
@@ -88,14 +89,14 @@ class _OpenRequest(KeptContext):
 
     @classmethod
     def of(cls, span: Span) -> Self | None:
-        """Keep a span open that is in a rollout; None for any other."""
+        """Keep a span open, if it is in a rollout; None for any other span."""
         return cls(span) if rollout_id_of(span) is not None and _END not in vars(span) else None
 
     def __del__(self) -> None:
         self.end()
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the span, with what making the answer raised. Again is nothing."""
+        """End the span, with the exception that making the answer raised. A second call does nothing."""
         with handle_internal_errors:
             if vars(self._span).pop(_END, None) is not None:
                 from art_otel.tracing.api.run import record_outcome  # noqa: PLC0415 # for apps that stream alone
@@ -105,11 +106,11 @@ class _OpenRequest(KeptContext):
 
 
 def _not_yet(end_time: int | None = None) -> None:
-    """In the place of a span's own `end`."""
+    """Stands in for a span's own `end`, and does nothing."""
 
 
 class _Parts(Iterator[Any]):
-    """The parts of an answer."""
+    """The parts of an answer, made in the request's context; the last one ends the request's span."""
 
     def __init__(self, parts: Iterable[Any], request: _OpenRequest) -> None:
         self._parts = parts
@@ -124,7 +125,7 @@ class _Parts(Iterator[Any]):
             raise
 
     def close(self) -> None:
-        """End it, as a server does when it has sent the answer or nobody reads on."""
+        """End the answer. Servers call this when they have sent the answer, or when the client hung up."""
         try:
             close = getattr(self._parts, "close", None)
             if close is not None:
@@ -134,7 +135,7 @@ class _Parts(Iterator[Any]):
 
 
 class _AsyncParts(AsyncIterator[Any]):
-    """The parts of an answer that come asynchronously."""
+    """The parts of an answer, for an asynchronous server."""
 
     def __init__(self, parts: AsyncIterator[Any], request: _OpenRequest) -> None:
         self._iterator = aiter(parts)
@@ -148,5 +149,5 @@ class _AsyncParts(AsyncIterator[Any]):
             raise
 
     def close(self) -> None:
-        """End it: Django calls this when it has sent the answer or nobody reads on."""
+        """End the answer. Django calls this when it has sent the answer, or when the client hung up."""
         self._request.end()

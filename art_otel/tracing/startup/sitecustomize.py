@@ -1,7 +1,7 @@
-"""Runs at the start of every Python program below `art-otel run`, which puts this folder on PYTHONPATH.
+"""Startup: runs at the start of every Python program below `art-otel run`, which puts this folder on PYTHONPATH.
 
-Invariant: the program finds its own `sitecustomize` and its own `sys.path`, as without us. This runs in interpreters of
-any environment and age, so it needs nothing but the standard library.
+Invariant: the program still gets its own `sitecustomize` and its own `sys.path`. This module runs in Python
+interpreters of any environment and version, so it imports only the standard library before it tries art_otel.
 """
 
 import atexit
@@ -16,8 +16,10 @@ _PROGRAM = "ART_OTEL_RUN_PID"
 
 def _write_summary() -> None:
     if getattr(sys, "last_type", None) is KeyboardInterrupt:
-        return  # CPython forgets at the next compiled text (an import with a dataclass) that SIGINT ended the program
-    if os.environ.get(_PROGRAM) == str(os.getpid()):  # no child that was forked
+        # CPython remembers that SIGINT ended the program, for its exit status, only until it compiles the next text.
+        # The imports below compile some (a dataclass does), so nothing is written here.
+        return
+    if os.environ.get(_PROGRAM) == str(os.getpid()):  # only the program itself, no child that it forked
         from art_otel.tracing.setup.run_summary import write_run_summary  # noqa: PLC0415 # at the end
 
         write_run_summary()
@@ -25,11 +27,11 @@ def _write_summary() -> None:
 
 def _start_tracing() -> None:
     if os.environ.get(_PROGRAM) == str(os.getpid()):
-        atexit.register(_write_summary)  # runs after all that is registered later, as what closes the spool
+        atexit.register(_write_summary)  # registered first, so it runs last, after the spool is closed
     try:
         import art_otel  # noqa: F401, PLC0415 # pyright: ignore[reportUnusedImport] # it reads the environment
     except ImportError as error:
-        # The program that was asked for is told; what it starts in other environments is none of our business.
+        # Only the program that the user named gets a message, not the programs that it starts in other environments.
         atexit.unregister(_write_summary)
         if os.environ.get(_PROGRAM) == str(os.getpid()):
             sys.stderr.write(f"art-otel: not traced: {sys.executable}: {error}; install art-otel there\n")
