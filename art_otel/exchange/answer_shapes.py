@@ -124,6 +124,7 @@ class ChatShape:
         if not (delta or is_end or choice.get("logprobs") or self._has_ids):
             return b""
         if delta.get("tool_calls"):
+            # vLLM sends a null content beside tool calls.
             delta = {"content": None, **delta}
         made = {
             "index": choice["index"],
@@ -192,6 +193,7 @@ class CompletionShape:
 
     def _choice(self, choice: AnswerFields) -> AnswerFields:
         index = choice["index"]
+        # The ids of the prompt come once, with the first piece of each choice.
         is_first = index not in self._offsets
         offset, logprobs = self._offsets.setdefault(index, 0), None
         if choice.get("logprobs") is not None:
@@ -229,6 +231,7 @@ def _filled(delta: Mapping[str, Value]) -> AnswerFields:
     """A delta without its null fields and empty lists."""
     made: AnswerFields = {name: value for name, value in delta.items() if value is not None and value != []}
     if "tool_calls" in made:
+        # Only the first piece of a call has an id, and with it the type.
         made["tool_calls"] = [
             {
                 name: value if values.mapping(value) is None else _filled(value)

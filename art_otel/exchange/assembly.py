@@ -82,6 +82,7 @@ def _add_to_item(item: dict[str, Value], kind: str, event: dict[str, Value]) -> 
         listed, part_type, field = _PARTS[kind]
         parts = objects(item, listed)
         at = values.integer(event.get("content_index", event.get("summary_index"))) or 0
+        # The index is the server's: a large one must not fill the memory.
         while len(parts) <= at < _MAX_PARTS:
             parts.append({"type": part_type})
         if 0 <= at < len(parts):
@@ -120,6 +121,7 @@ class MessagesAssembler:
             self._message |= values.mapping(event.get("delta")) or {}
             self._message |= {name: event[name] for name in _TOLD_LAST if event.get(name) is not None}
             usage = values.mapping(event.get("usage")) or {}
+            # The usage at the end may have the sampled tokens only; those of the prompt were in `message_start`.
             self._message["usage"] = {**(values.mapping(self._message.get("usage")) or {}), **usage}
         elif kind == "content_block_start" and index is not None:
             self._blocks[index] = dict(values.mapping(event.get("content_block")) or {})
@@ -141,6 +143,7 @@ class MessagesAssembler:
 
 
 def _add_to_block(block: dict[str, Value], field: str, piece: str) -> None:
+    # Joined only when the body is read: appending to a text again and again would take quadratic time.
     pieces = block.setdefault("_pieces", {})
     pieces.setdefault(field, []).append(piece)
 
@@ -235,6 +238,7 @@ def gemini_responses(array: bytes) -> Iterator[dict[str, Value]]:
     text, at = array.decode(errors="replace"), 0
     while (begins := text.find("{", at)) >= 0:
         try:
+            # Not msgspec, which cannot decode one value in the middle of a text.
             response, at = _JSON.raw_decode(text, begins)
         except (JSONDecodeError, RecursionError):  # it broke off here
             return

@@ -75,6 +75,7 @@ class ChatMessages:
         turned off, because a model that has begun its answer does not think any more, and the server's parser would
         take the rest of the answer for thoughts.
         """
+        # After a tool call there is nothing to continue: its result comes next.
         last = self.messages[-1] if self.messages else {}
         if last.get("role") != "assistant" or last.get("tool_calls"):
             return {}

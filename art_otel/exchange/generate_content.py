@@ -5,8 +5,8 @@
     functionResponse                a tool's message each, before the rest of the user's turn
     generationConfig                the fields of the same meaning
 
-Invariant: calls without ids get `call_0`, `call_1`, …; a functionResponse without an id answers the first unanswered
-call of its name. A streamed function call is sent as a whole, as Gemini does.
+Invariant: calls without ids get "call_0", "call_1" and so on; a functionResponse without an id answers the first
+unanswered call of its name. A streamed function call is sent as a whole, as Gemini does.
 
 Sources: https://ai.google.dev/api/generate-content, https://ai.google.dev/gemini-api/docs/function-calling
 """
@@ -111,7 +111,7 @@ def _in_json_names(fields: Mapping[str, Value]) -> dict[str, Value]:
 
 
 class _CallIds:
-    """The ids of function calls: those in the request, else `call_0`, `call_1` and so on."""
+    """The ids of function calls: those in the request, else "call_0", "call_1" and so on."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -148,6 +148,7 @@ def _add_content(chat: ChatMessages, path: str, content: Mapping[str, Value], id
             inner = [_part(at, _in_json_names(one)) for at, one in entries_of(response.get("parts"), f"{where}.parts")]
             result = text_part(json.dumps(response.get("response"), ensure_ascii=False))
             parts += chat.add_result(ids.of_response(response), [result, *inner])
+        # A part with nothing but a signature has no content; only Google's servers can read it.
         elif not (is_sampled and "thoughtSignature" in part and len(part) == 1):
             parts.append(_part(where, part))
     if is_sampled and parts:
@@ -196,12 +197,14 @@ def _settings(request: Mapping[str, Value], config: Mapping[str, Value]) -> Answ
     mode = _MODES.get(str(calling.get("mode")), "auto")
     made = tool_settings(functions, mode, allowed[0] if mode == "required" and len(allowed) == 1 else None)
     schema = config.get("responseJsonSchema") or config.get("_responseJsonSchema")
+    # JSON Schema comes first: Gemini's own kind is a subset of OpenAPI, and must be converted.
     schema = schema or _json_schema(config.get("responseSchema"))
     if schema or config.get("responseMimeType") == "application/json":
         made["response_format"] = json_format(schema)
     thinking = _in_json_names(mapping_of(config.get("thinkingConfig")))
     if thinking.get("thinkingLevel"):
         made["reasoning_effort"] = str(thinking["thinkingLevel"]).lower()
+    # A budget of 0 turns the thinking off. Other budgets have no counterpart, and are reported as left out.
     elif thinking.get("thinkingBudget") == 0:
         made["reasoning_effort"] = "none"
     return made

@@ -104,6 +104,7 @@ class ResponseShape:
         events = b""
         for kind, text in (("reasoning", delta.get("reasoning")), ("message", delta.get("content"))):
             if text and self._open is not None and self._open.is_call:
+                # One item is open at a time, and the arguments of a call must not be interrupted.
                 self._held.append((kind, text))
             elif text:
                 events += self._say(kind, text)
@@ -119,6 +120,7 @@ class ResponseShape:
         """The last events, with the whole response."""
         events = b"".join(self._say(kind, text) for kind, text in self._held) + self._close(is_last=True)
         response = self._response(self._items, usage, is_over=True)
+        # Before 0.33 vLLM ends a cut answer by `response.completed`, too.
         is_cut = self._asking.since_0_33 and response["status"] == "incomplete"
         return events + self._event(f"response.{'incomplete' if is_cut else 'completed'}", response=response)
 

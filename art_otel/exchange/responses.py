@@ -215,6 +215,7 @@ def chat_settings(request: Mapping[str, Value]) -> AnswerFields:
         {"name": full, **{field: function.definition.get(field) for field in ("description", "parameters", "strict")}}
         for full, function in functions.items()
     ]
+    # A choice among several tools cannot be expressed: it is sent as "auto", and reported as left out.
     made = tool_settings(definitions, "auto" if chosen else choice, name)
     if request.get("parallel_tool_calls") is not None:
         made["parallel_tool_calls"] = request["parallel_tool_calls"]

@@ -41,7 +41,8 @@ _REMEMBERED: Final = 600.0
 STREAM_OPTIONS: Final = "stream_options"
 _USAGE: Final = "include_usage"
 _RUNNING: Final = "continuous_usage_stats"
-"""vLLM's option for a usage in every chunk. It is not copied where art-otel asks for the usage: the agent did not."""
+"""vLLM's option for a usage in every chunk. It works only beside `include_usage`, so an agent that did not ask for that
+gets none; it is left out where art-otel adds `include_usage`."""
 
 _NAMES: Final = frozenset(
     name.encode()
@@ -170,6 +171,7 @@ class RequestAdditions:
         if self.asks_usage and is_usage_alone(data):
             return b""
         kept = self.without_tokens(data)
+        # Only the data is replaced: the event keeps its name, and its line ends.
         return event if kept is data else event.replace(data, kept, 1)
 
     def _cut(self, event: bytes, chunk: TextChunk) -> bytes | None:
@@ -206,6 +208,7 @@ class RequestAdditions:
             if without != choices:
                 kept["choices"] = without
         if "response" in fields:
+            # Events of the Responses API carry the whole response in a field.
             kept["response"] = msgspec.Raw(self.without_tokens(bytes(fields["response"])))
         return None if kept == fields else kept
 
@@ -318,6 +321,7 @@ class TokenRequests:
                 target.model,
                 refused,
             )
+        # A refusal because of tools says nothing about requests without tools; any other one holds for both.
         alike = [target] if _TOOLS in refusal else [target._replace(tools=tools) for tools in (False, True)]
         self._accepted |= dict.fromkeys(alike, _Accepted(ask, time.monotonic()))
 

@@ -170,7 +170,9 @@ class Translation:
     def _choice(self, choice: AnswerFields, name: str) -> AnswerFields:
         """A choice, whole or of a chunk, with vLLM's names of fields, which the shapes read."""
         index, said = choice.get("index", 0), dict(mapping_of(choice.get(name)))
+        # vLLM's name, and that of SGLang, llama.cpp and older servers.
         said["reasoning"] = said.get("reasoning") or said.get("reasoning_content")
+        # A refusal is passed on as the text of the answer.
         said["content"] = said.get("content") or said.get("refusal")
         said["content"] = str(said["content"] or "").removeprefix(self._begun) or None
         calls, finish = said.get("tool_calls") or (), choice.get("finish_reason")

@@ -61,6 +61,7 @@ class HostCheck:
     def _is_ours(self, hosts: list[str]) -> bool:
         address = self._address()
         names = _LOOPBACK if address.is_loopback else (address.host,)
+        # A request with two Host headers is refused: proxies and servers may read different ones.
         return len(hosts) == 1 and hosts[0].lower() in {str(address._replace(host=name)) for name in names}
 
 
@@ -173,9 +174,11 @@ class CookieToken:
 
     def _redirect(self, scope: Scope, *, set_cookie: bool) -> RedirectResponse:
         """Redirect to `/`, so that neither token nor code stays in the address."""
+        # No cache may keep an answer that sets the cookie.
         response = RedirectResponse("/", status_code=303, headers={"cache-control": "no-store"})
         if set_cookie:
             name = self._cookie_name(Headers(scope=scope))
+            # `httponly`: no script reads it; `strict`: no request from another site carries it.
             response.set_cookie(name, self.token, httponly=True, samesite="strict", path="/")
         return response
 

@@ -126,6 +126,7 @@ class HttpServer:
         port = self._sockets[0].getsockname()[1] if self._sockets else self.address.port
         self.url = f"{'https' if self._server.config.is_ssl else 'http'}://{self.address._replace(port=port)}"
         self._task = asyncio.create_task(self._server._serve([*self._sockets]))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # serve() takes the process's signals
+        # uvicorn sets a flag when it listens, and has no event to wait for.
         while not self._server.started and not self._task.done():
             await asyncio.sleep(0.005)
         if self._task.done():
@@ -193,6 +194,7 @@ class TimedProtocol(HttpToolsProtocol):
         """Take the open socket of a request's connection away from this server, and return it."""
         scope["extensions"][CONNECTION]["answering"].cycle.disconnected = True  # so that uvicorn writes no answer
         self.transport.pause_reading()
+        # A copy of the descriptor stays open when asyncio closes its own.
         kept = socket.socket(fileno=os.dup(self.transport.get_extra_info("socket").fileno()))
         closed = self.loop.create_future()
         self.when_left(partial(closed.set_result, None))
@@ -368,6 +370,7 @@ def listen_at(address: Address) -> socket.socket:
         )[0]
         listening = socket.socket(family, kind, protocol)
         try:
+            # Without it a restarted server cannot listen while old connections of the port are still closing.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(socket_address)
             listening.listen(_BACKLOG)

@@ -76,6 +76,7 @@ def _texts(lines: Iterable[Line]) -> Iterator[bytes]:
         try:
             yield line if isinstance(line, bytes) else line.read()
         except OSError as error:
+            # Collected, so that a deleted file gives one warning and not one for each of its lines.
             lost.append(error)
     if lost:
         logger.warning(

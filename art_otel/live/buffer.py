@@ -223,6 +223,7 @@ class RolloutBuffer:
             return {}
         with self._assembling:
             assembled = by_rollout_id(assemble(lines))
+        # Only if every rollout was built: lines that the app did not get must not count as taken.
         if assembled.keys() >= {*rollout_ids}:
             for line in new:
                 if not isinstance(line, bytes):

@@ -149,6 +149,7 @@ class DeliveredRollouts:
             ready = partial.take(whole_only=not is_over)
             if ready is not None:
                 self._handling = ready.acknowledgments
+                # The loop may work on this group for long, so acknowledge the earlier ones now.
                 while self._handled:
                     await self._ask(0, 0.0, partial.acknowledgments, whole_groups=True)
                 yield ready.group
@@ -163,6 +164,8 @@ class DeliveredRollouts:
                 continue
             for one in delivered:
                 left_out = partial.add(one)
+                # Acknowledgments go by rollout and digest: an earlier one with the same digest would acknowledge this
+                # one, too.
                 if left_out is not None and (
                     left_out is one.acknowledgment or left_out.digest != one.acknowledgment.digest
                 ):
@@ -191,6 +194,7 @@ class DeliveredRollouts:
         holds = [*holds, *self._handling]
         question = Question(handled=handled, holds=holds, count=count, wait=wait, whole_groups=whole_groups)
         delivered = await self._session.take(question)
+        # Only after the answer: if the question failed, the next one acknowledges them.
         del self._handled[: len(handled)]
         for one in delivered:
             note_gathered(one.trajectory)

@@ -111,6 +111,7 @@ class SpoolCursor:
     def look(self, question: Question) -> list[DeliveredTrajectory]:
         """Answer a question at once. The spool is read only where fewer rollouts wait than the question wants."""
         self.acknowledge(question.handled)
+        # What the loop still works on is not given a second time.
         held = {(each.key, each.digest) for each in question.holds}
         with self._lock:
             taken = list(self._first(question.count, held))
@@ -131,6 +132,7 @@ class SpoolCursor:
                 return
             waiting = {str(line.file) for line in self.arriving.open_lines}
             taken = {path: size for path, size in self._lines.read.items() if str(path) not in waiting}
+            # Only what is new: the note is a file that is written each time.
             note_taken(dict(taken.items() - self._noted.items()))
             self._noted |= taken
 

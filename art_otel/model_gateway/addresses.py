@@ -254,6 +254,7 @@ def _rollout_of(
     if key := next(filter(None, (_read_key(headers.get(name, "")) for name in _KEY_HEADERS)), None):
         return RequestAddress("key", _checked_id(key), parent)
     if session := _session(headers, request):
+        # The agent chose this id, and its user cannot change it: cut a long one instead of refusing the call.
         return RequestAddress("session", session[:_MAX_ID], parent)
     return RequestAddress("conversation") if parent is None else RequestAddress("trace", None, parent)
 

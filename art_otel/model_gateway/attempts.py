@@ -65,6 +65,7 @@ class Attempts:
             " ORDER BY number DESC LIMIT 1"
         )
         try:
+            # `coalesce`: without a number any attempt matches, and the last one is taken.
             row = None if self._database is None else self._database.execute(query, (rollout_id, number)).fetchone()
         except sqlite3.Error as error:
             self._leave(error)

@@ -114,11 +114,13 @@ class ExactTokens:
     async def _answer(self, server: IdServer, dialect: WireDialect, request: AnswerFields, rollout: str) -> ExactAnswer:
         """Render, splice and generate. Raises Refusal where the server refuses a step."""
         rendered = await server.render(dialect, request)
+        # Models differ in their vocabularies: the ids of one must not get into the prompts of another.
         rollout = f"{rollout}\0{rendered.get('model')}"
         spliced = await self._splice(server, rendered, rollout)
         placeholders = placeholders_of(rendered.get("features"))
         sampling: AnswerFields = {**_LEFT_OUT, **rendered["sampling_params"]}
         logprobs = sampling.get("logprobs")
+        # 0 asks for the logprob of each sampled token, and for no others.
         sampling["logprobs"] = 0 if logprobs is None else logprobs
         is_stream = bool(request.get("stream"))
         ask = {

@@ -87,6 +87,7 @@ class Forwarding:
         """Queue the spans that have ended. If the queue is too long they are counted as lost instead."""
         for span in spans:
             size = sum(len(value) for value in span.attributes.values() if isinstance(value, str))
+            # An edition of an open rollout: OTLP has no spans that still run.
             if span.end_ns is None:
                 continue
             if self._size + size > _MAX_WAITING:
@@ -130,6 +131,7 @@ class Forwarding:
             for line in encode_lines(whole(span) if isinstance(span, Span) else span for span in scrubbed):
                 await self._send(line.text, len(line.records))
             for _ in together:
+                # Only now, so that `stop` counts an export that it interrupts as lost.
                 _, size = self._waiting.popleft()
                 self._size -= size
 
@@ -209,6 +211,7 @@ class RunningCallsReport:
         span = self._rollouts.edition(rollout)
         self._waiting[span.span_id] = span
         self._news.set()
+        # One future for all calls that the next report has.
         self._told = self._told or asyncio.get_running_loop().create_future()
         return self._told
 
@@ -227,6 +230,7 @@ class RunningCallsReport:
                 await asyncio.wait_for(self._news.wait(), every)
             if self._may_ask and (not is_told or loop.time() - all_at >= every):
                 all_at = loop.time()
+                # After a failure, and three times in a grace, everything that is open is told again.
                 self._waiting |= {rollout.span_id: rollout for rollout in self._rollouts.open_editions()}
             self._news.clear()
             rollouts, told = self._waiting, self._told

@@ -115,6 +115,7 @@ async def grade(
             dialect: await abilities.has(api.path.format(model=model or "model"), headers)
             for dialect, api in API_DIALECTS.items()
         }
+        # An unclear answer (None) is tried all the same: the test request will show it.
         samples = may_sample and model is not None and dialects["chat"] is not False
         asked = {**_REQUEST, "model": model}
         whole = await _sample(server, asked) if samples else None
@@ -131,6 +132,7 @@ async def grade(
             samples_from_ids=bool(await abilities.samples_from_ids(headers)),
         )
     finally:
+        # The connections must not stay open behind a test.
         servers.close()
 
 
@@ -163,6 +165,7 @@ def _ids_of(exchange: Exchange) -> IdsOf:
     if ids is None:
         return "none"
     counted = mapping_of((exchange.answer or {}).get("usage")).get("completion_tokens")
+    # The encoded ids begin with their number, so they need not be decoded.
     return "whole" if ids.startswith(f"i4:{counted}:") else "with holes"
 
 

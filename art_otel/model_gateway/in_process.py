@@ -107,6 +107,7 @@ class LocalGateway:
         if context is None or address.parent is None:
             return context
         around = trace.get_current_span(context).get_span_context()
+        # An agent with a trace of its own: its spans are not below ours, so the call goes below the span of `url`.
         if int(address.parent.trace_id, 16) != around.trace_id:
             return context
         traced = SpanContext(

@@ -64,6 +64,7 @@ def error_response(status: int, message: str, dialect: WireDialect | None = None
     """An error of the gateway's own in a dialect; without one, in a form that clients of OpenAI and Anthropic read."""
     error = {"message": f"art-otel gateway: {message}", "type": "gateway_error", "param": None, "code": None}
     if dialect is None:
+        # Anthropic's clients read the outer type, OpenAI's only the error.
         return JSONResponse({"type": "error", "error": error}, status)
     return JSONResponse(API_DIALECTS[dialect].error(status, error["message"] or "", error, None), status)
 

@@ -217,6 +217,7 @@ class Rollouts:
         rollout = self._of(rollout_id, self._settings_of_end(rollout_id, settings), time_ns)
         if end == rollout.end and rollout.ended_ns is not None and rollout.attributes.items() >= settings.items():
             return rollout
+        # To restore the rollout if the disk refuses the edition.
         before = replace(rollout)
         if end.reward is not None and end.reward != rollout.reward:
             rollout.reward = end.reward
@@ -238,6 +239,7 @@ class Rollouts:
         """Add a reward to a rollout, which may be over. Returns None, with no reward added, if it cannot be written."""
         time_ns = now_ns()
         rollout = self._of(rollout_id, settings, time_ns)
+        # A reward is a sign of life, too: the grace begins anew.
         before, rollout.last_ns = rollout.events, time_ns
         rollout.events += tuple(_rewards(reward, time_ns))
         is_written = write([self.edition(rollout)])
@@ -261,6 +263,7 @@ class Rollouts:
         ]
         for rollout in quiet:
             rollout.ended_ns = rollout.last_ns
+        # Each rollout ended with its last call, and not when the grace was over.
         if quiet and not write([self.edition(rollout) for rollout in quiet]):
             for rollout in quiet:
                 rollout.ended_ns = None
@@ -339,6 +342,7 @@ def own_span(rollout: GatewayRollout, resource: Resource) -> Span:
         names.ROLLOUT_ID: rollout.rollout_id,
         names.ROLLOUT_EDITION: rollout.edition,
         f"{names.CALLS_PREFIX}{resource.attributes[INSTANCE]}": rollout.calls.started,
+        # Most rollouts have one attempt, and need no number.
         **({} if rollout.attempt == 1 else {names.ROLLOUT_ATTEMPT: rollout.attempt}),
         **rollout.attributes,
     }

@@ -147,6 +147,7 @@ class StreamedCalls:
             call["id"] = call["id"] or part.get("id")
             call["name"] = call["name"] or function.get("name")
             call["arguments"] += function.get("arguments") or ""
+        # Clients expect texts before calls, so this text waits until the calls are complete.
         if is_behind:
             self.text_behind += delta.pop("content", None) or ""
         return delta
@@ -215,6 +216,7 @@ class SampledCall:
 
     def take(self, piece: SampledChoice) -> None:
         """Add a piece of a choice."""
+        # An answer may have many tokens, each with the logprobs of others: keep only what the span needs.
         self._pieces.setdefault(piece.index, []).append(_kept(piece))
         self._counts[piece.index] += len(piece.ids)
         self.finished += piece.finish_reason is not None
@@ -251,6 +253,7 @@ class SampledCall:
         """The turns that later prompts may continue: one for each choice with ids."""
         for choice in map(joined, self._pieces.values()):
             if choice.ids:
+                # A stop text ends the sampling without a stop token at the end of the ids.
                 is_stopped = choice.finish_reason == "stop" and choice.stop_text is None
                 reasoning = self.reasoning.get(choice.index, "")
                 yield self._spliced.sampled(choice.ids, is_stopped=is_stopped, reasoning=reasoning)

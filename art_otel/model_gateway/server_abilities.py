@@ -226,6 +226,7 @@ class ServerAbilities:
             asking = self._asking[what] = asyncio.create_task(_in_time(ask))
         self._waiting[what] += 1
         try:
+            # An agent that hangs up must not cancel the question for the others.
             answer, seconds = await asyncio.shield(asking)
         finally:
             self._waiting[what] -= 1
@@ -234,6 +235,7 @@ class ServerAbilities:
                 asking.cancel()
         if len(self._known) >= _MAX_KNOWN:  # the names of models come from agents, so there may be any number
             self._known.clear()
+        # Each waiter writes the same answer.
         self._known[what] = (answer, time.monotonic() + seconds)
         return answer
 

@@ -119,12 +119,14 @@ async def splice(
             continue
         found = await _match(turn, rendered, start, decode, keep_reasoning=keep_reasoning)
         if isinstance(found, str):
+            # Of several differences, report the one that is furthest into the prompt.
             if start > differs_at:
                 difference, differs_at = found, start
             continue
         behind, without_reasoning = found
         if behind > end:
             best, end, best_kept = turn, behind, is_kept or without_reasoning
+        # Only turns whose parents matched are looked at: the tree is walked, and not every turn compared.
         waiting += [(child, behind, is_kept or without_reasoning) for child in turn.children]
     tail = rendered[end:]
     prompt = tail if best is None else best.path() + tail

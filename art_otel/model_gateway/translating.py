@@ -117,6 +117,7 @@ class Translating:
         """Whether a server lacks the dialect of a request, and has Chat Completions."""
         if await abilities.has(exchange.path, headers) is not False:
             return False
+        # Without Chat Completions a translation would fail as well.
         if await abilities.has(CHAT.path, headers) is False:
             return False
         said = (abilities.upstream.shown, API_DIALECTS[exchange.dialect].title)

@@ -113,6 +113,7 @@ class GatewayWorkers:
         for worker in self._workers:
             worker.thread.start()
         for worker in self._workers:
+            # Set also by a worker that refused to start, so a wrong option is told at once.
             worker.is_ready.wait(_START_SECONDS)
             if worker.refused is not None:
                 raise UsageError(worker.refused)
@@ -169,6 +170,7 @@ class _WorkerProcess:
             process = self._process
         if process is not None:
             _close_input(process)
+            # A worker that hangs must not hold up the end of the others.
             killing = threading.Timer(_STOP_SECONDS, process.kill)
             killing.daemon = True
             killing.start()

@@ -99,6 +99,7 @@ class Assembler:
                 return self._ask(tasks)
             except (OSError, EOFError):
                 self._restart()
+                # One by one now, so that the rollout that kills the process costs only itself.
                 return tuple(built for task in tasks for built in self._try((task,)))
 
     def close(self) -> None:

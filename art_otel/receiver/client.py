@@ -112,6 +112,7 @@ class RemoteSession:
         self._path = f"/v1/rollouts/{consumer}"
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
         is_tls = certificate is not None or url.startswith("https://")
+        # Plain HTTP gets an empty context: reading the system's certificates takes 0.1 s.
         verify = _trusting(certificate) if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client = httpx.AsyncClient(base_url=url, headers=headers, timeout=_TIMEOUT, verify=verify)
         self.selection = ReceiverSelection()
@@ -133,6 +134,7 @@ class RemoteSession:
                 except httpx.TransportError as error:
                     why = _explained(error, self._url)
                     broken_off = broken_off + 1 if _is_broken_off(error) else 0
+                    # A wrong certificate, or a server of another protocol, does not change by waiting.
                     may_come_up = broken_off < _MOST_BROKEN_OFF and not isinstance(_cause_of(error), ssl.SSLError)
                     if not may_come_up or time.monotonic() >= deadline:
                         raise UsageError(f"{self._url}: {why}") from error
@@ -152,6 +154,7 @@ class RemoteSession:
         failures = 0
         while True:
             try:
+                # None: the session has ended. The same question is asked in a new one.
                 answer = await self._ask(question)
                 if answer is not None:
                     return [lease.unpack() for lease in answer]

@@ -201,6 +201,7 @@ class LocalSession:
         number = self._questions
         try:
             while True:
+                # Before the look, so that news which come during it are not lost.
                 more.clear()
                 leases = await self._packed(self._delivery.take(self._consumer, self.id, question, self.selection))
                 if leases or not question.count or loop.time() >= ends:
@@ -271,6 +272,7 @@ class RolloutRoutes:
             yield f"{session.id}\n"
             while not self._stopping.is_set():
                 with suppress(TimeoutError):
+                    # A client takes a connection without any byte for broken, so a newline is sent now and then.
                     await asyncio.wait_for(self._stopping.wait(), _PING_EVERY)
                 yield "\n"
         finally:

@@ -20,6 +20,7 @@ Signal: TypeAlias = Literal["traces", "logs"]
 Encoding: TypeAlias = Literal["protobuf", "json"]
 
 _PLACE: Final = "the request"
+# zlib's code for a gzip header (16) with the largest window (15).
 _GZIP: Final = 31
 
 

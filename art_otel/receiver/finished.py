@@ -137,6 +137,7 @@ class FinishedRollouts:
             self.read_bytes += sum(line.size for _, line in lines)
             self._read |= {str(file): None for file in {line.file for _, line in lines}}
             has_news = self._arriving.has_ended
+        # Wake the thread only for a rollout that ended by its spans: a grace ends without news.
         if has_news:  # a grace ends without news
             self._news.set()
 
@@ -175,6 +176,7 @@ class FinishedRollouts:
                 logger.warning("art-otel: %s cannot be read, so its rollouts are not delivered: %s", path, error)
                 self._read.pop(str(path), None)
         self._current[0] = None
+        # Sweep at once: the files that were just read can be noted as done.
         self._swept_at -= _SWEEP_EVERY
         self._news.set()
 

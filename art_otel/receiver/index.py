@@ -106,11 +106,14 @@ class SpooledRolloutIndex:
         self._spool = spool
         self._lock = threading.RLock()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Made here, because SQLite would make a file that others can read.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
+            # One receiver uses a folder, so no other process needs the database.
             self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._database.execute("PRAGMA journal_mode = WAL")
+            # After a power failure the last changes may be missing: their rollouts are delivered once more.
             self._database.execute("PRAGMA synchronous = NORMAL")
             (version,) = self._database.execute("PRAGMA user_version").fetchone()
             if version == 0:
@@ -298,6 +301,7 @@ class SpooledRolloutIndex:
         ).lastrowid
         execute_many("INSERT INTO model VALUES (?, ?)", [(number, model) for model in facts.models])
         execute(
+            # A consumer that has acknowledged the very same set of spans need not get it again.
             f"INSERT INTO pending SELECT name, ? FROM consumer WHERE NOT EXISTS (SELECT 1 FROM acknowledged WHERE"
             f" consumer = name AND {condition} AND digest = ?)",
             (number, *finished.key, finished.digest),

@@ -112,6 +112,7 @@ class Ingest:
             self._waiting.put_nowait((export, done))
         except queue.Full:
             raise ExportRefusedError(429, "more data arrives than can be written") from None
+        # A client that hangs up must not cancel the write: its spans are in the queue.
         return await asyncio.shield(asyncio.wrap_future(done))
 
     def write(self, spans: Sequence[Span]) -> None:
@@ -149,6 +150,7 @@ class Ingest:
             together = [first]
             ends = False
             with contextlib.suppress(queue.Empty):
+                # All exports that wait by now share one sync of the disk.
                 while len(together) < _MAX_TOGETHER and not ends:
                     more = self._waiting.get_nowait()
                     if more is None:
@@ -541,6 +543,7 @@ class ReceiverMetrics:
         labels = f'{{status="{status}"}}'
         self.add(name, labels=labels)
         count = self._counts[name, labels]
+        # The 1st, the 10th, the 100th and so on: a flood does not fill the log.
         if count == 10 ** (len(str(count)) - 1):
             what = "a question of a consumer" if is_question else "an export"
             logger.warning("art-otel: %s is refused with %d (%d so far): %s", what, status, count, why)

@@ -75,7 +75,7 @@ class Front(Protocol):
         ...
 
     async def leave(self) -> None:
-        """Break off requests that may take long: the HTTP server waits for all of them before it stops."""
+        """Break off requests that may take long: stopping the HTTP server waits for open requests."""
         ...
 
     async def stop(self) -> None:
@@ -179,6 +179,7 @@ class Receiver:
 
         Rollouts that are still open are found in the spool by the next receiver.
         """
+        # Sessions and calls of the gateway may last for hours, and stopping the HTTP server waits for open requests.
         self._run(self._rollouts.stop())
         if self._front is not None:
             self._run(self._front.leave())

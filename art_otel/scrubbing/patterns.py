@@ -60,7 +60,7 @@ _END: Final = "(?![A-Za-z0-9_-])"
 
 
 def _key(kind: str, prefix: str, rest: str, sign: re.Pattern[str] | None = None) -> SecretPattern:
-    r"""The pattern of keys with a prefix. No backslash may stand before it: in JSON, `\npm_` is a newline and `pm_`."""
+    r"""The pattern of keys with a prefix. No backslash may stand before it: in JSON, "\npm_" is a newline and "pm_"."""
     regex = re.compile(rf"(?<!\\){re.escape(prefix)}(?:{rest}){_END}")
     return SecretPattern(kind=kind, mark="A" if sign is _CAPITAL else prefix, regex=regex, sign=sign)
 
@@ -102,6 +102,7 @@ def _is_jwt(text: str) -> bool:
     """Whether the header names an algorithm, and the payload is no well-known example."""
     header = text.partition(".")[0]
     try:
+        # A JWT omits the padding of base64, which the decoder needs.
         decoded: object = json.loads(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)))
     except (binascii.Error, ValueError, RecursionError):
         return False

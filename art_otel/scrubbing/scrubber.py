@@ -139,6 +139,7 @@ class Scrubber:
         if isinstance(value, str):
             return self._named(name, value, hits) if by_name else self._text(value, hits)
         if isinstance(value, bytes):
+            # latin-1 has a character for each byte, so that any binary data comes back unchanged.
             return self._text(value.decode("latin-1"), hits).encode("latin-1", "replace")
         if isinstance(value, Mapping):
             inner = cast(Mapping[object, object], value).items()
@@ -170,6 +171,7 @@ class Scrubber:
         except (ValueError, RecursionError):
             hits.count = before
             return self._text(text, hits)
+        # A text that was ASCII only, with escapes, stays so.
         return text if hits.count == before else json.dumps(scrubbed, ensure_ascii=text.isascii())
 
     def _text(self, text: str, hits: Hits) -> str:
@@ -365,6 +367,7 @@ class RecordScrubber:
                 reading = self._reading(name)
                 if reading == "closer":
                     return None
+                # Numbers cannot hold a secret.
                 if reading == "not" or isinstance(value, (bool, int, float)):
                     continue
                 if not _is_flat(value):
@@ -399,6 +402,7 @@ class RecordScrubber:
             return None
         marks: dict[str, bool | int] = {SCRUBBED_CONTENT: True} if in_content else {}
         if findings.count:
+            # A record may have been scrubbed before, in the app: the counts add up.
             earlier = own.get(SCRUBBED)
             marks[SCRUBBED] = findings.count + (earlier if isinstance(earlier, int) else 0)
         return [scrubbed[0]._replace(attributes={**attributes, **marks}), *scrubbed[1:]]

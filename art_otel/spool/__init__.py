@@ -1,7 +1,7 @@
 """Spool: the spans of a live app on disk, so that a crash loses no span that had ended.
 
     spool/20261129T183000Z-4711/            a run of the app
-        1764440000-4711-0a1b2c3d.otlp.jsonl     files of a process: a line for one or more spans of a trace
+        1764440000123456789-4711-0a1b2c3d.otlp.jsonl    a file of a process: each line has spans of one trace
 
 A spool is a dump like any other: `art-otel convert` reads it.
 

@@ -59,6 +59,7 @@ def note_taken(taken: Mapping[Path, int]) -> None:
         known = _taken(folder)
         if not sizes.items() <= known.items():
             with contextlib.suppress(OSError):
+                # Written beside and renamed, so that another process never reads half a note.
                 temporary = folder / f"{_TAKEN}.{os.getpid()}"
                 temporary.write_bytes(msgspec.json.encode(known | sizes))
                 temporary.replace(folder / _TAKEN)

@@ -219,6 +219,7 @@ class SpoolWriter:
 
     def _open(self) -> WrittenFile:
         self._file = _file_in(self.folder)
+        # The names of a new file and of a new folder are on the disk only after a sync of the folders above them.
         self._unsynced += [self.folder, self.folder.parent]
         return self._file
 

@@ -130,6 +130,7 @@ def _check_distinct(trajectories: Iterable[Trajectory]) -> None:
 async def _compared_later(
     pairs: Sequence[tuple[int, int]], outcomes: Iterable[Awaitable[float | None]], count: int
 ) -> Values:
+    # If one comparison raises, the others are cancelled: they may be LLM calls that cost money.
     tasks = [asyncio.ensure_future(outcome) for outcome in outcomes]
     try:
         return _win_rates(pairs, await asyncio.gather(*tasks), count)

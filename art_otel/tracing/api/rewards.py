@@ -187,6 +187,7 @@ def give(
         about[attributes.STEP_INDEX] = reward_target.step
     links = [] if reward_target.context is None or not reward_target.context.is_valid else [Link(reward_target.context)]
     called = f"{attributes.REWARD_SPAN_PREFIX}{name}"
+    # A trace of its own: the reward must not become a part of the rollout that happens to run here.
     span = tracer().start_span(called, context=Context(), attributes=about, links=links)
     span.add_event(EVALUATION, event_attributes, now)
     span.end()

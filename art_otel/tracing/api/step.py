@@ -84,6 +84,7 @@ class Step(Rewarded):
                 self.span.set_attribute(name, scalars.json_text(dict(kept)))
         super().settle()
         self.span.end()
+        # The SDK's span holds all its attributes, and the app may keep the step: a later reward needs the ids only.
         self._span = NonRecordingSpan(self.span.get_span_context())
 
 

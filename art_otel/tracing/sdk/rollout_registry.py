@@ -5,9 +5,10 @@ Invariant: the rollout of a span is the first of these that is there:
     1. the rollout id on the span itself          3. the rollout of the code that starts it (context, then baggage)
     2. the rollout of its parent in this process  4. none; then a new rollout may begin (below)
 
-A new rollout begins with a span that matches a glob of `rollout_spans`, and with an LLM call. For a call the outermost
-running span of its trace becomes the rollout's own span, as in the conversion of dumps; a call without a parent joins
-the process's own rollout (`ProcessRollout`). If the outermost span has a parent elsewhere, the new id is provisional.
+A new rollout begins with a span that matches a glob of `rollout_spans`, and with an LLM call. A request that matches a
+glob begins one also if it was sent from within another such rollout. For a call the outermost running span of its trace
+becomes the rollout's own span, as in the conversion of dumps; a call without a parent joins the process's own rollout
+(`ProcessRollout`). If the outermost span has a parent elsewhere, the new id is provisional.
 
 Whether a span is a call: instrumentors of clients say so at the start of a span, those of frameworks often only by
 attributes that they set before its end. So a span that ended in no rollout waits in `PendingSpans` while the outermost
@@ -450,6 +451,7 @@ class ProcessRollout:
         """The value of CALLS_AFTER on the rollout's own span."""
         self._is_noted = False
         self._pid = os.getpid()
+        # A lock that another thread holds at the fork would never be released in the child.
         after_fork(self._after_fork)
 
     def join(self) -> str:

@@ -163,6 +163,7 @@ class RolloutSpanProcessor(RecordingSpanProcessor):
         if problems:
             raise UsageError("; ".join(problem.text for problem in problems))
         super().__init__(**recording_parts(settings))
+        # Several processors may exist; the first one is the one that gathering reads.
         if recorder() is None:
             use_recorder(self.rollouts)
 

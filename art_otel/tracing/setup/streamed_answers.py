@@ -85,6 +85,7 @@ class _OpenRequest(KeptContext):
     def __init__(self, span: Span) -> None:
         super().__init__(trace.set_span_in_context(span))
         self._span = span
+        # On this one span: its instrumentor calls `end` when the view returns, which must do nothing now.
         vars(span)[_END] = _not_yet
 
     @classmethod
