@@ -173,6 +173,7 @@ def call_identity(dialect: WireDialect, path: str, model: str | None, server: st
 
 
 def _provider(dialect: WireDialect, path: str) -> str:
+    # Vertex AI has the same API below the path of a Google Cloud project.
     if dialect == "gemini" and "/projects/" in path:
         return "gcp.vertex_ai"
     return API_DIALECTS[dialect].provider

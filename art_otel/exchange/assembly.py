@@ -57,6 +57,7 @@ class ResponsesAssembler:
     def add(self, event: dict[str, Value]) -> None:
         """Add the next event."""
         kind = values.text(event.get("type")) or ""
+        # Several events carry the response; the last one is the most complete.
         self._response = values.mapping(event.get("response")) or self._response
         output_index = values.integer(event.get("output_index"))
         if output_index is None:

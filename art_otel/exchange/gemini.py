@@ -51,6 +51,7 @@ def refusal_of(answer: dict[str, Value]) -> tuple[str, str] | None:
     for candidate in candidates:
         reason = values.text(candidate.get("finishReason"))
         parts = (values.mapping(candidate.get("content")) or {}).get("parts")
+        # A blocked candidate may have parts that came before: then the answer is cut, and no refusal.
         if reason is not None and reason not in _WITH_CONTENT and not parts:
             return reason, values.text(candidate.get("finishMessage")) or "the candidate has no content"
     return None

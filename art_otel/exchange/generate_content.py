@@ -86,6 +86,7 @@ def chat_request(request: Mapping[str, Value]) -> ChatRequest:
         chat.add_system("\n".join(texts))
     ids = _CallIds()
     contents = request.get("contents")
+    # Gemini accepts a single content without a list around it.
     for path, content in entries_of(contents if isinstance(contents, list) else [contents], "contents"):
         _add_content(chat, path, content, ids)
     body = {"model": request.get("model"), **named(config, _NAMES), "messages": chat.messages, **chat.continuation()}

@@ -78,6 +78,7 @@ def chat_request(request: Mapping[str, Value]) -> ChatRequest:
     for path, message in entries_of(request.get("messages"), "messages"):
         _add_message(chat, path, message)
     for path, tool in entries_of(request.get("tools"), "tools"):
+        # All other types are tools that Anthropic's servers run, such as web search.
         if tool.get("type") not in (None, "custom"):
             raise UntranslatableError(f"{path}.type", f"{tool['type']} is a tool of Anthropic's own servers")
     body = {**named(request, _NAMES), "messages": chat.messages, **without_nulls(chat_settings(request))}

@@ -80,6 +80,7 @@ class ResponseShape:
         message: AnswerFields = choice["message"]
         output: list[AnswerFields] = []
         if message.get("reasoning"):
+            # vLLM gives reasoning no status in whole answers.
             output.append(_OpenItem("reasoning", text=message["reasoning"]).done(status=None))
         self._finish = choice.get("finish_reason")
         items = [_OpenItem("message", text=message["content"])] if message.get("content") else []

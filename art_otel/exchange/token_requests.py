@@ -44,6 +44,7 @@ _RUNNING: Final = "continuous_usage_stats"
 """vLLM's option for a usage in every chunk. It works only beside `include_usage`, so an agent that did not ask for that
 gets none; it is left out where art-otel adds `include_usage`."""
 
+# A refusal that quotes one of these names is due to the additions, and not to the request itself.
 _NAMES: Final = frozenset(
     name.encode()
     for name in (*(name for dialect in API_DIALECTS.values() for name in dialect.asks.fields), STREAM_OPTIONS, _USAGE)
@@ -294,6 +295,7 @@ class TokenRequests:
         asks = NOTHING if dialect is None else API_DIALECTS[dialect].asks
         if asks is NOTHING or body.get("echo"):  # with `echo` the logprobs would change the answer itself
             return NOTHING
+        # Counted so that `accepted` knows whether the next request was refused as well.
         if target in self._since_doubt:
             self._since_doubt[target] += 1
         accepted = self._accepted.get(target)

@@ -112,6 +112,7 @@ class Translation:
         except values.UNREADABLE:
             fields = {}
         if status >= FIRST_ERROR or (fields.get("error") and not fields.get("choices")):
+            # Some servers send an error with a status of success.
             status = status if status >= FIRST_ERROR else BAD_GATEWAY
             return status, _ENCODE(self._api.error(status, _message(fields, body), fields.get("error"), None))
         if "timings" in fields and self._chat.get("continue_final_message"):
@@ -177,6 +178,7 @@ class Translation:
         said["content"] = str(said["content"] or "").removeprefix(self._begun) or None
         calls, finish = said.get("tool_calls") or (), choice.get("finish_reason")
         if name == "message":
+            # Some servers send no ids, without which an agent cannot return results.
             said["tool_calls"] = [{**call, "id": call.get("id") or _new_call_id()} for call in calls]
         else:
             said["tool_calls"] = self._calls[index].take(calls, is_end=finish is not None)

@@ -169,6 +169,7 @@ class CookieToken:
         await application(scope, receive, send)
 
     def _opens(self, query: dict[str, list[str]]) -> bool:
+        # Taken out, so that a code works once.
         expires = self._codes.pop(query.get("code", [""])[0], 0.0)
         return time.monotonic() < expires or self._is_right(query.get("token", [""])[0])
 

@@ -337,6 +337,7 @@ class _HeadWithBody:
             self._transport.write(head + data)
             return
         self._head = data
+        # The head of an answer whose body comes later goes out in the next turn of the loop.
         self._loop.call_soon(self._flush)
 
     def close(self) -> None:

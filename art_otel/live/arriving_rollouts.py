@@ -202,6 +202,7 @@ class ArrivingRollouts:
 
         At most the first `at_most` are returned: the ended ones first, then the longest quiet.
         """
+        # `_new` is ordered by the time of the last span, so the search ends at the first rollout that is not quiet.
         due = chain(self._ended, takewhile(lambda to: is_quiet(self._spans[to].changed, now, self._grace), self._new))
         return frozenset(islice(due, at_most))
 
@@ -210,6 +211,7 @@ class ArrivingRollouts:
 
         Spans that come between this and `give` make their rollout due again.
         """
+        # Not every time, because forgetting looks at all rollouts.
         if now - self._forgot_at > min(_FORGET_EVERY, self._max_age):
             self._forgot_at = now
             self._forget(now - self._max_age)
@@ -233,6 +235,7 @@ class ArrivingRollouts:
         ended = list(self._ended_of(together, built))
         for to in together.due:
             self._spans[to].note_given()
+            # No span came since `together`, so nothing is left to deliver.
             if self._spans[to].digest == together.digests[to]:
                 self._new.pop(to, None)
                 self._ended.pop(to, None)
@@ -532,6 +535,7 @@ class SpanIndex(SpanTally):
 
     def add(self, record: Record) -> int | None:
         """Add a record; return a 64-bit hash of its content, or None if an equal record is here already."""
+        # Eight bytes stand for a record, which is not kept.
         content = int.from_bytes(blake2b(msgspec.msgpack.encode(record), digest_size=8).digest())
         if content in self._records:
             return None

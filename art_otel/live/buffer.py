@@ -81,6 +81,7 @@ class RolloutBuffer:
                 rollout.parent = parent
             else:
                 rollout.counts.started += 1
+            # A late span opens the rollout again.
             if rollout_id in self._ended:
                 self._place(rollout_id, rollout)
             return rollout
@@ -95,6 +96,7 @@ class RolloutBuffer:
     def missed(self, rollout_id: str | None) -> None:
         """Count a span that could not be recorded as missing; in all rollouts, if its own is not known."""
         with self._changing:
+            # If the span's rollout is not known, no rollout may look complete.
             for each in list(self._rollouts) if rollout_id is None else [rollout_id]:
                 rollout = self._rollouts.get(each) or self._open(each, None)
                 rollout.counts.started += 1

@@ -120,6 +120,7 @@ class SpanTally:
             self._count(span.resource)
 
     def _count(self, resource: Resource) -> None:
+        # A rollout has spans of few processes, so a search through the list is fast.
         for position, (counted_resource, count) in enumerate(self._counted):
             if counted_resource is resource or counted_resource == resource:
                 self._counted[position] = (resource, count + 1)

@@ -147,7 +147,7 @@ class StreamedCalls:
             call["id"] = call["id"] or part.get("id")
             call["name"] = call["name"] or function.get("name")
             call["arguments"] += function.get("arguments") or ""
-        # Clients expect texts before calls, so this text waits until the calls are complete.
+        # A text after the first call. The calls are sent when the answer has ended, and then the text behind them.
         if is_behind:
             self.text_behind += delta.pop("content", None) or ""
         return delta

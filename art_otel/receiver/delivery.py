@@ -100,6 +100,7 @@ class Delivery:
         """Wake all waiting sessions: there may be more for them."""
         with self._lock:
             listeners = list(self._listeners)
+        # Called outside of the lock, which a listener may need itself.
         for listener in listeners:
             listener()
 

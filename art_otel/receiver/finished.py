@@ -137,8 +137,8 @@ class FinishedRollouts:
             self.read_bytes += sum(line.size for _, line in lines)
             self._read |= {str(file): None for file in {line.file for _, line in lines}}
             has_news = self._arriving.has_ended
-        # Wake the thread only for a rollout that ended by its spans: a grace ends without news.
-        if has_news:  # a grace ends without news
+        # Wake the thread only for a rollout that ended by its spans. The end of a grace is found by its regular looks.
+        if has_news:
             self._news.set()
 
     def kept(self, finished: Finished) -> bytes | None:

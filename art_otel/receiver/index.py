@@ -181,6 +181,7 @@ class SpooledRolloutIndex:
 
         The index is locked inside the `with` block. A revision is higher than any that the consumer acknowledged.
         """
+        # The first value is for the join with `acknowledged`, the second for the first condition.
         conditions, values = ["pending.consumer = ?"], [consumer, consumer]
         for condition, value in _conditions(selection):
             conditions.append(condition)

@@ -66,9 +66,9 @@ class GrpcServer:
 
     async def start(self) -> None:
         """Listen. Raises UsageError where the address cannot be used."""
-        most = (
-            2 * self._bodies.limits.body_bytes
-        )  # what is larger than one body is counted here, what is larger by far not
+        # gRPC itself refuses only requests far above the limit; those just above it are refused, and counted, here.
+        most = 2 * self._bodies.limits.body_bytes
+        # Without SO_REUSEPORT, a second server at the same port is an error instead of getting half of the requests.
         options = [("grpc.max_receive_message_length", most), ("grpc.so_reuseport", 0)]
         server = self._server = grpc.aio.server(options=options)
         for service, signal in _SERVICES.items():

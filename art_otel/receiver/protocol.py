@@ -142,7 +142,7 @@ def decode_answer(body: bytes) -> list[Lease]:
         answer = msgspec.msgpack.decode(body, type=_LeasesAnswer)
     except msgspec.DecodeError as error:
         raise UsageError(f"this is no art-otel server of version {__version__}: {error}") from error
-    # A trajectory is encoded without a format version of its own, so both sides must agree.
+    # The encoding of trajectories is that of one version of art-otel.
     if answer.version != __version__:
         raise UsageError(f"the server is art-otel {answer.version}, this is {__version__}: install the same version")
     return answer.leases

@@ -244,6 +244,7 @@ class Receiver:
         written = self.spool.counts.bytes + self.metrics.of_others("art_otel_spool_bytes_total")
         gauges = {
             "art_otel_open_rollouts": self.finished.open,
+            # Both numbers grow while they are read, so their difference may be below 0 for a moment.
             "art_otel_lag_bytes": max(0, self.finished.earlier_bytes + written - self.finished.read_bytes),
             "art_otel_spool_bytes_total": self.spool.counts.bytes,
         }

@@ -179,6 +179,7 @@ class Scrubber:
             return text
         clean_length = self._clean_length(text) if len(text) >= _LONG else 0
         before, scrubbed = hits.count, text
+        # Only the new part of a known text decides which patterns are tried; nearly always none is.
         for pattern in self._possible(text, max(0, clean_length - _OVERLAP)):
             scrubbed = pattern.regex.sub(partial(self._replaced, pattern, hits), scrubbed)
         if len(text) >= _LONG and hits.count == before:
