@@ -549,7 +549,7 @@ class SpanIndex(SpanTally):
 def belongs_to(record: Record, rollout_attributes: Sequence[str] = ()) -> Iterator[BelongsTo]:
     """The rollouts and traces that a record belongs to.
 
-    Of the kinds of records:
+    By the kind of the record:
 
         span with art.rollout.id "r1"                        rollout r1
         span with session.id "s1", joined by that attribute  rollout s1

@@ -116,7 +116,7 @@ class SpanTally:
             attempt.calls[str(span.resource.attributes.get(INSTANCE, ""))] += 1
         if is_root:
             self._roots[number] = (spans_counted_on(span), span.resource)
-        elif span.parent_span_id is not None or not is_reward_span(span):  # nobody counts rewards given later
+        elif span.parent_span_id is not None or not is_reward_span(span):  # no own span counts rewards given later
             self._count(span.resource)
 
     def _count(self, resource: Resource) -> None:

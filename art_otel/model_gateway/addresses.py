@@ -8,11 +8,11 @@ A request without any of these belongs to the conversation that it continues (`C
 untrained, and what it is for, is taken from the path, else our header, else the app's baggage. The paths:
 
     /rollout/ID/v1/chat/completions                     the rollout ID
-    /rollout/ID;group_id=…;split=…/v1/chat/completions  what is said of it, too
-    /rollout/ID/v1?group_id=…&split=…                   the same, as a base URL; clients put their path behind its query
+    /rollout/ID;group_id=…;split=…/v1/chat/completions  the rollout ID with its settings
+    /rollout/ID/v1?group_id=…&split=…                   the same as a base URL; clients append their path to the query
     /rollout/ID/v1/models/m:generateContent;group_id=…  the same, as google-genai writes such a base URL
     /rollout/ID/untrained/judge/v1/chat/completions     the rollout ID; the call is for a judge, and is not trained
-    /untrained/judge/v1/chat/completions                the same of a call whose rollout something else says
+    /untrained/judge/v1/chat/completions                not trained; the rollout is named elsewhere in the request
 
 Sources: https://www.w3.org/TR/trace-context/, https://www.w3.org/TR/baggage/; requests of Claude Code 2.1, Codex 0.169
 and opencode 1.18.

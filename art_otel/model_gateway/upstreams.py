@@ -23,7 +23,7 @@ from art_otel.spans import Value
 
 CONNECT_SECONDS: Final = 10.0
 _KEEP_ALIVE_SECONDS: Final = 4.0
-"""Less than the 5 s after which uvicorn, and so vLLM and SGLang, closes a connection that nobody uses."""
+"""An idle connection is used for less than 5 s: then uvicorn closes it, and so do vLLM and SGLang."""
 
 _MAX_UNREAD: Final = 1 << 20
 """If so many bytes of an answer wait for a slow agent, the gateway stops reading from the server."""

@@ -214,7 +214,7 @@ class SpooledRolloutIndex:
     def remove_before(self, before: float) -> None:
         """Remove what is older than a time, in seconds since the epoch.
 
-        That are finished rollouts that a consumer acknowledged and that are pending for none, and the state of
+        Removed are finished rollouts that a consumer acknowledged and that are pending for none, and the state of
         delivered spans.
         """
         with self._changing():

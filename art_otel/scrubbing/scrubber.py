@@ -202,11 +202,9 @@ class Scrubber:
         return possible
 
     def _clean_length(self, text: str) -> int:
-        """Return the length of the prefix that was clean before: most of a prompt is the conversation so far.
-
-        Of sorted texts, one of the two neighbors has the longest prefix in common with a text.
-        """
+        """The length of the prefix that was clean before: most of a prompt is the conversation so far."""
         texts, _ = self._clean
+        # The texts are sorted, so one of the two neighbors has the longest common prefix.
         at = bisect_left(texts, text)
         return max((_common_length(text, clean) for clean in texts[max(0, at - 1) : at + 1]), default=0)
 

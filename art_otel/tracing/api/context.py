@@ -243,7 +243,7 @@ class GatherScope:
         self.recorder = recorder()
         nested = GatherScope(is_nested=True)
         if self.recorder is None:
-            if self.is_nested:  # the recording ended meanwhile; nobody asked for this rollout
+            if self.is_nested:  # the recording ended meanwhile, and no caller waits for a nested rollout
                 return nested
             self.refusal = UsageError(
                 "nothing records, so there is no trajectory to gather: tracing is turned off (ART_OTEL_ENABLED=0,"

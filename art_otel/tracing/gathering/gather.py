@@ -91,7 +91,7 @@ def log_failure(trajectory: Trajectory[Any]) -> None:
 
 
 async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None, builder: Executor) -> Trajectory[Any]:
-    """Gather one rollout, also if it raises. Of a rollout that was tried again, returns the last try."""
+    """Gather one rollout, also if it raises. If the app tried it again after a failure, returns the last try."""
     cancelled = _cancellations()
     try:
         # A task of its own: a TaskGroup that fails in the rollout may leave its task counted as cancelled for good.

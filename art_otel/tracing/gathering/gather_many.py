@@ -356,7 +356,7 @@ def _show_progress(total: int, *, enabled: bool) -> Generator[_RolloutProgress]:
     if not enabled or not sys.stderr.isatty():
         yield _RolloutProgress()
         return
-    from rich.console import Console  # noqa: PLC0415 # loaded only where somebody watches
+    from rich.console import Console  # noqa: PLC0415 # loaded only for a terminal
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     columns = (

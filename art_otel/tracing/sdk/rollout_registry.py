@@ -285,7 +285,7 @@ def is_followed(span: ApiSpan) -> bool:
 
 def runs_code(span: ApiSpan) -> bool:
     """Whether a span is that of a tool or an agent: calls inside it are its own, not those of a call around it."""
-    if isinstance(span, ReadableSpan) and scope_of(span) == SCOPE:  # one of ours says so at once
+    if isinstance(span, ReadableSpan) and scope_of(span) == SCOPE:  # a span of art-otel has its role from the start
         return (span.attributes or {}).get(OPERATION_NAME) == _TOOL
     return isinstance(span, ReadableSpan) and _role(span) in ("tool", "agent")
 
@@ -318,7 +318,7 @@ def is_call_by_now(span: ApiSpan) -> bool:
     was_one = vars(span).get(_IS_CALL)
     if was_one or not isinstance(span, ReadableSpan):
         return bool(was_one)
-    if was_one is False and scope_of(span) == SCOPE:  # one of ours says so at once
+    if was_one is False and scope_of(span) == SCOPE:  # a span of art-otel has its role from the start
         return False
     return is_call(span) or was_call(span)
 

@@ -1,1 +1,1 @@
-"""Setup: tracing of a process is set up, from the environment or by `configure`, in whatever the app has already."""
+"""Setup: sets up the tracing of a process, from the environment or by `configure`, beside what the app has set up."""
