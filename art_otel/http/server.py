@@ -95,6 +95,7 @@ class HttpServer:
         self.address = address
         self._sockets = listening
         self._task: asyncio.Task[None] | None = None
+        self._started = asyncio.Event()
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -130,6 +131,7 @@ class HttpServer:
             await asyncio.sleep(0.005)
         if self._task.done():
             await self._task
+        self._started.set()
 
     async def stop(self) -> None:
         """Answer what has come, and end."""
@@ -142,7 +144,7 @@ class HttpServer:
     def adopt_soon(self, connection: socket.socket, received: bytes, loop: asyncio.AbstractEventLoop) -> None:
         """Serve, in the loop of this server, a connection that another process accepted and read `received` of.
 
-        Any thread may call it.
+        Any thread may call it. A connection that comes before the server has started waits for that.
         """
 
         def protocol() -> TimedProtocol:
@@ -150,7 +152,11 @@ class HttpServer:
             made.received = received
             return made
 
-        asyncio.run_coroutine_threadsafe(loop.connect_accepted_socket(protocol, connection), loop)
+        async def adopt() -> None:
+            await self._started.wait()
+            await loop.connect_accepted_socket(protocol, connection)
+
+        asyncio.run_coroutine_threadsafe(adopt(), loop)
 
 
 RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
