@@ -1,9 +1,9 @@
 """Stream: the body of one response, read on its way to the app.
 
 Invariant: the app gets the same bytes from the same methods, and every exception unchanged; nothing is read that the
-app does not read, and what was read at any moment is what the app was given. Only the event with the usage that we
-asked for, and the app did not, is kept from the app. A fault of ours ends our reading, not the stream. Of a stream that
-never came to its end, everything is kept as far as it had come.
+app does not read, and what was read at any moment is what the app was given. Only events that are there because of
+what we asked for, and the app did not, are kept from the app. A fault of ours ends our reading, not the stream. Of a
+stream that never came to its end, everything is kept as far as it had come.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from art_otel.exchange.exchange import CallFailure, Exchange, StreamedAnswer, split
-from art_otel.exchange.token_requests import NO_CHOICES, is_usage_alone
+from art_otel.exchange.token_requests import NO_ADDITIONS, NO_CHOICES, RequestAdditions
 from art_otel.spans import Value
 from art_otel.tracing.internal_errors import InternalErrorHandler, handle_internal_errors
 from art_otel.tracing.openai.client import RAW_HEADER, READ, Method, Response
@@ -33,11 +33,11 @@ class ResponseTee:
     """The body of `response`, which is yet to be read: the answer of `exchange`.
 
     Its generators, sync or async, stand in the place of those of httpx, through which every reader of a response gets
-    its body, and keep what they hand on. With `hides_usage` the event that has only the usage is kept from the app.
+    its body, and keep what they hand on. Events that are there only because of the `additions` are kept from the app.
     `is_raw` says that the app asked for the response itself, which it has before the body.
     """
 
-    def __init__(self, response: Response, exchange: Exchange, *, hides_usage: bool = False) -> None:
+    def __init__(self, response: Response, exchange: Exchange, additions: RequestAdditions = NO_ADDITIONS) -> None:
         self._response = response
         exchange.begin(response.status_code, str(response.headers.get("content-type", "")).encode())
         self._events = exchange.streamed
@@ -45,9 +45,10 @@ class ResponseTee:
         raw = response.request.headers.get(RAW_HEADER)
         self.is_raw = raw is not None
         self._splits = is_stream and raw != "stream"
-        self._hides_usage = is_stream and hides_usage
+        self._additions = additions
+        self._may_hide = is_stream and additions.adds_events
         self._held = b""
-        """The beginning of an event, which is handed on with its end where the usage is hidden."""
+        """The beginning of an event, which is handed on with its end where it may have to be hidden."""
         self._has_begun = False
         """Whether somebody reads."""
         self._passed: list[bytes] = []
@@ -133,7 +134,8 @@ class ResponseTee:
         """The bytes of a body that is no stream, as far as they have passed."""
         if self._has_begun:
             return b"".join(self._passed)
-        return self._response.content if self._response.is_closed else b""
+        # An app that looks at the headers alone closes a response that nobody read.
+        return getattr(self._response, "_content", b"") if self._response.is_closed else b""
 
     def when_over(self, act: Callable[[], None]) -> None:
         """Do something once the body is closed; where it breaks, once that is known."""
@@ -156,12 +158,12 @@ class ResponseTee:
         return pass_on(chunks)
 
     def _pass_on(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        splits, hides_usage, passed = self._splits, self._hides_usage, self._passed
+        splits, may_hide, passed = self._splits, self._may_hide, self._passed
         self._is_awaited = True
         try:
             for chunk in chunks:
                 is_event = splits and chunk.find(b"\n\n") + 2 == len(chunk) and not (self._held or self._after)
-                if is_event and not (hides_usage and NO_CHOICES.search(chunk)) and len(passed) < _AT_ONCE:
+                if is_event and not (may_hide and NO_CHOICES.search(chunk)) and len(passed) < _AT_ONCE:
                     passed.append(chunk)
                     self._is_awaited = False
                     yield chunk  # here and not in a method: this runs for every piece of an answer
@@ -175,12 +177,12 @@ class ResponseTee:
             yield rest
 
     async def _async_pass_on(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        splits, hides_usage, passed = self._splits, self._hides_usage, self._passed
+        splits, may_hide, passed = self._splits, self._may_hide, self._passed
         self._is_awaited = True
         try:
             async for chunk in chunks:
                 is_event = splits and chunk.find(b"\n\n") + 2 == len(chunk) and not (self._held or self._after)
-                if is_event and not (hides_usage and NO_CHOICES.search(chunk)) and len(passed) < _AT_ONCE:
+                if is_event and not (may_hide and NO_CHOICES.search(chunk)) and len(passed) < _AT_ONCE:
                     passed.append(chunk)
                     self._is_awaited = False
                     yield chunk  # here and not in a method: this runs for every piece of an answer
@@ -201,16 +203,16 @@ class ResponseTee:
             self._go_on()
         if len(self._passed) >= _AT_ONCE and self._events is not None:
             self._read(self._events)
-        may_hide = self._hides_usage and NO_CHOICES.search(self._held + chunk) is not None
+        may_hide = self._may_hide and NO_CHOICES.search(self._held + chunk) is not None
         for piece in self._cut(chunk):
             self._passed.append(piece)
-            if not (may_hide and _is_usage(piece)):
+            if not (may_hide and self._is_added(piece)):
                 yield piece
         self._is_awaited = True
 
     def _cut(self, chunk: bytes) -> list[bytes]:
-        pieces = split(self._held + chunk) if self._splits or self._hides_usage else [chunk]
-        if self._hides_usage:
+        pieces = split(self._held + chunk) if self._splits or self._may_hide else [chunk]
+        if self._may_hide:
             self._held = pieces.pop() if pieces and not pieces[-1].endswith(_ENDS) else b""
         return pieces
 
@@ -229,7 +231,10 @@ class ResponseTee:
         if rest:
             self._passed.append(rest)
         self._go_on()
-        return b"" if _is_usage(rest) else rest
+        return b"" if self._is_added(rest) else rest
+
+    def _is_added(self, event: bytes) -> bool:
+        return self._may_hide and self._additions.is_added(event.partition(_DATA)[2])
 
     def _go_on(self) -> None:
         """Note that nothing is awaited any more, and do what waited for that."""
@@ -295,11 +300,6 @@ def _give_back(response: Response, methods: Iterable[str]) -> None:
 
 _DATA: Final = b"data:"
 _ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
-
-
-def _is_usage(event: bytes) -> bool:
-    """Whether an event has the usage of a stream and nothing else."""
-    return is_usage_alone(event.partition(_DATA)[2])
 
 
 _READER: Final = "_iterator"
