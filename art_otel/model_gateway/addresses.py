@@ -47,13 +47,12 @@ REWARD: Final = "/reward"
 
 _OUR_HEADER: Final = "x-art-rollout-id"
 UNTRAINED_PREFIX: Final = "/untrained/"
-_UNTRAINED_HEADER: Final = "x-art-untrained"
 KEY: Final = "art-"
 """How an API key begins that names a rollout. It is no key of the model server, which never gets it."""
 
 _KEY_HEADERS: Final = ("x-api-key", "x-goog-api-key", "authorization")
 _KEY_BYTES: Final = frozenset(name.encode() for name in _KEY_HEADERS)
-_OWN_BYTES: Final = frozenset((_OUR_HEADER.encode(), _UNTRAINED_HEADER.encode()))
+_OWN_BYTES: Final = frozenset((_OUR_HEADER.encode(), names.UNTRAINED_HEADER.encode()))
 MAY_NAME: Final = _KEY_BYTES | _OWN_BYTES
 """The headers that may be for the gateway alone."""
 
@@ -221,7 +220,9 @@ def read_address(target: RequestTarget, headers: Headers, request: Mapping[str, 
     """Read where a request belongs, and what it is for. `request` is its body, None where it is not recorded."""
     baggage = baggage_of(headers.get("baggage", ""))
     # OTel's propagator for Python writes a space as "+".
-    untrained = target.untrained or headers.get(_UNTRAINED_HEADER) or baggage.get(names.UNTRAINED, "").replace("+", " ")
+    untrained = (
+        target.untrained or headers.get(names.UNTRAINED_HEADER) or baggage.get(names.UNTRAINED, "").replace("+", " ")
+    )
     address = _rollout_of(target, headers, request, baggage)
     return address._replace(untrained=untrained) if untrained else address
 

@@ -46,6 +46,7 @@ from art_otel.exchange.exchange import (
     failure_in,
     plainly_escaped,
 )
+from art_otel.exchange.token_requests import RequestAdditions
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
 from art_otel.tracing.api.context import tracer
@@ -177,16 +178,15 @@ class ClientCall:
         response: Response,
         scrubber: Scrubber | None,
         stream_close: StreamClose,
-        *,
-        hides_usage: bool,
+        additions: RequestAdditions,
     ) -> bool:
         """Take the response that has begun, and write to the span as soon as that ends.
 
         False where no span records it, or its span is in no rollout.
 
         `scrubber` reads what was asked and answered here, because ids spell what an instrumentor need not have
-        recorded. `stream_close` is what it means if the app closes the stream before it ends. `hides_usage` says that
-        the app did not ask for the usage of its stream.
+        recorded. `stream_close` is what it means if the app closes the stream before it ends. `additions` are what the
+        server was asked for beside the app.
         """
         span = self.span
         if span is None or not span.is_recording():
@@ -194,13 +194,15 @@ class ClientCall:
             self.is_own = False
         if span is None or names.ROLLOUT_ID not in attributes_of(span):
             return False
+        if (label := response.headers.get(names.UNTRAINED_HEADER)) is not None:
+            span.set_attribute(names.UNTRAINED, label)  # a gateway's own answer, as where no call is left
         self._response = response
         self._scrubber = scrubber
         self._stream_close = stream_close
         if response.is_closed:
             self.tee = None
         else:
-            self.tee = ResponseTee(response, _exchange(options, response.request), hides_usage=hides_usage)
+            self.tee = ResponseTee(response, _exchange(options, response.request), additions)
         self._write_at_end_of(span)
         return True
 
