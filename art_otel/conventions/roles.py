@@ -139,8 +139,11 @@ def has_call_attributes(span: Span) -> bool:
 
 
 def _is_ours(span: Span) -> bool:
-    """Whether it is our own span of a rollout, a step or an untrained part. Our hook writes spans of calls, too."""
-    return span.scope.name == ART_OTEL and not _OURS.isdisjoint(span.attributes)
+    """Whether it is our own span of a rollout, a step or an untrained part.
+
+    Our hook writes spans of calls, too, which are a client's: a call may be marked untrained itself.
+    """
+    return span.scope.name == ART_OTEL and span.kind != "client" and not _OURS.isdisjoint(span.attributes)
 
 
 def _is_unmarked(span: Span, families: NameFamilies) -> bool:

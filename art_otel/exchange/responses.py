@@ -12,7 +12,7 @@ Sources: https://platform.openai.com/docs/api-reference/responses, vLLM 0.32 and
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from art_otel.conventions import values
@@ -89,8 +89,15 @@ def chat_request(request: Mapping[str, Value]) -> ChatRequest:
         chat.add_system(str(request["instructions"]))
     if isinstance(said, str):
         chat.add_user([text_part(said)])
+    shown: list[AnswerFields] = []
     for path, item in entries_of(said, "input") if not isinstance(said, str) else ():
-        _add_item(chat, path, item)
+        if item.get("type") in _RESULTS:
+            shown += _add_result(chat, path, item)
+        else:
+            chat.add_user(shown)
+            shown = []
+            _add_item(chat, path, item)
+    chat.add_user(shown)
     body = {**named(request, _NAMES), "messages": chat.messages, **without_nulls(chat_settings(request))}
     kind = mapping_of(mapping_of(request.get("text")).get("format"))
     if kind.get("type") in ("json_object", "json_schema"):
@@ -125,12 +132,18 @@ def _add_item(chat: ChatMessages, path: str, item: Mapping[str, Value]) -> None:
         case "custom_tool_call":
             given = json.dumps({"input": item.get("input")}, ensure_ascii=False)
             chat.add_sampled(calls=[tool_call(item.get("call_id"), _full_name(item), given)])
-        case "function_call_output" | "custom_tool_call_output":
-            output = item.get("output")
-            parts = [text_part(output)] if isinstance(output, str) else _parts(output, f"{path}.output")
-            chat.add_user(chat.add_result(str(item.get("call_id")), parts))
         case kind:
             raise UntranslatableError(f"{path}.type", f"{kind} does not exist in Chat Completions")
+
+
+_RESULTS: Final = ("function_call_output", "custom_tool_call_output")
+
+
+def _add_result(chat: ChatMessages, path: str, item: Mapping[str, Value]) -> Sequence[AnswerFields]:
+    """Add what a tool gave, and return its images, which have to stand behind the results of all parallel calls."""
+    output = item.get("output")
+    parts = [text_part(output)] if isinstance(output, str) else _parts(output, f"{path}.output")
+    return chat.add_result(str(item.get("call_id")), parts)
 
 
 def _add_message(chat: ChatMessages, path: str, item: Mapping[str, Value]) -> None:

@@ -73,25 +73,13 @@ def missing_fields(ask: TokenRequest, request: Mapping[str, object]) -> dict[str
 NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 
 
-class _UsageChunk(msgspec.Struct):
+class _ChunkWithoutChoices(msgspec.Struct):
     choices: list[msgspec.Raw]
-    usage: dict[str, msgspec.Raw]
+    usage: dict[str, msgspec.Raw] | None = None
+    sglext: dict[str, msgspec.Raw] | None = None
 
 
-_CHUNK: Final = msgspec.json.Decoder(_UsageChunk)
-
-
-def is_usage_alone(data: bytes) -> bool:
-    """Whether a chunk has a usage and no choices, as the chunk that servers add if they are asked for the usage.
-
-    Azure's first chunk has no choices either, but no usage. A quick search spares most chunks the decoding.
-    """
-    if NO_CHOICES.search(data) is None:
-        return False
-    try:
-        return not _CHUNK.decode(data).choices
-    except UNREADABLE:
-        return False
+_CHUNK: Final = msgspec.json.Decoder(_ChunkWithoutChoices)
 
 
 class TokenRequestTarget(NamedTuple):
@@ -109,7 +97,7 @@ def target_of(server: str, body: Mapping[str, object]) -> TokenRequestTarget:
 
 
 _HIDDEN: Final[Mapping[str, tuple[str, ...]]] = {
-    "return_token_ids": ("prompt_token_ids", "token_ids"),
+    "return_token_ids": ("prompt_token_ids", "token_ids", "response_token_ids"),
     "return_weight_versions": ("weight_versions",),
     "enable_response_messages": RESPONSE_MESSAGES,
 }
@@ -144,6 +132,8 @@ class RequestAdditions:
         """The fields of an answer that are there only because of the additions."""
         self.asks_usage: Final = STREAM_OPTIONS in self.fields
         """Whether art-otel asks for the usage of a stream."""
+        self.adds_events: Final = self.asks_usage or bool(ask.headers)
+        """Whether a stream may have events that are there only because of the additions."""
 
     def body(self, fields: RawFields) -> bytes | None:
         """The body of a request with the additions; None where the request must be sent as it came.
@@ -162,18 +152,36 @@ class RequestAdditions:
         return body if kept is None else _ENCODE(kept)
 
     def without(self, event: bytes, data: bytes, chunk: TextChunk | None = None) -> bytes:
-        """An event without the fields that the agent did not ask for; b"" for the event with only our usage.
+        """An event without the fields that the agent did not ask for; b"" for an event with nothing else.
 
         In all other events the field `usage` is taken out if it is null: it is there because of us. llama.cpp's
         Completions have a count in it without being asked, which stays.
         """
         if chunk is not None and (cut := self._cut(event, chunk)) is not None:
             return cut
-        if self.asks_usage and is_usage_alone(data):
+        if self.adds_events and self.is_added(data):
             return b""
         kept = self.without_tokens(data)
         # Only the data is replaced: the event keeps its name, and its line ends.
         return event if kept is data else event.replace(data, kept, 1)
+
+    def is_added(self, data: bytes) -> bool:
+        """Whether a chunk is there only because of what was asked: an app may not expect one without choices.
+
+            {"choices": [], "usage": {"prompt_tokens": 9, …}}                all servers, behind the last choice
+            {"choices": [], "usage": null, "sglext": {"output_ids": …}}      SGLang, before the usage
+
+        Azure begins with a chunk without choices that has neither. Most chunks are not parsed for this.
+        """
+        if NO_CHOICES.search(data) is None:
+            return False
+        try:
+            chunk = _CHUNK.decode(data)
+        except UNREADABLE:
+            return False
+        if chunk.choices:
+            return False
+        return self.asks_usage if chunk.usage is not None else chunk.sglext is not None and bool(self.ask.headers)
 
     def _cut(self, event: bytes, chunk: TextChunk) -> bytes | None:
         """Do the same by cutting bytes out of a chunk of text, which is fast; None where the chunk must be decoded."""

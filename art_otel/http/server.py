@@ -95,6 +95,7 @@ class HttpServer:
         self.address = address
         self._sockets = listening
         self._task: asyncio.Task[None] | None = None
+        self._started = asyncio.Event()
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -131,6 +132,7 @@ class HttpServer:
             await asyncio.sleep(0.005)
         if self._task.done():
             await self._task
+        self._started.set()
 
     async def stop(self) -> None:
         """Answer the requests that have come, and stop listening."""
@@ -143,7 +145,8 @@ class HttpServer:
     def adopt_soon(self, connection: socket.socket, received: bytes, loop: asyncio.AbstractEventLoop) -> None:
         """Serve a connection that another process accepted; `received` is what that process has read of it.
 
-        `loop` is the loop of this server. Any thread may call this.
+        `loop` is the loop of this server. A connection that comes before the server has started waits for that. Any
+        thread may call this.
         """
 
         def protocol() -> TimedProtocol:
@@ -151,7 +154,11 @@ class HttpServer:
             made.received = received
             return made
 
-        asyncio.run_coroutine_threadsafe(loop.connect_accepted_socket(protocol, connection), loop)
+        async def adopt() -> None:
+            await self._started.wait()
+            await loop.connect_accepted_socket(protocol, connection)
+
+        asyncio.run_coroutine_threadsafe(adopt(), loop)
 
 
 RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]

@@ -49,13 +49,12 @@ REWARD: Final = "/reward"
 
 _OUR_HEADER: Final = "x-art-rollout-id"
 UNTRAINED_PREFIX: Final = "/untrained/"
-_UNTRAINED_HEADER: Final = "x-art-untrained"
 KEY: Final = "art-"
 """The beginning of an API key that names a rollout: `art-ID`. The model server never gets such a key."""
 
 _KEY_HEADERS: Final = ("x-api-key", "x-goog-api-key", "authorization")
 _KEY_BYTES: Final = frozenset(name.encode() for name in _KEY_HEADERS)
-_OWN_BYTES: Final = frozenset((_OUR_HEADER.encode(), _UNTRAINED_HEADER.encode()))
+_OWN_BYTES: Final = frozenset((_OUR_HEADER.encode(), names.UNTRAINED_HEADER.encode()))
 MAY_NAME: Final = _KEY_BYTES | _OWN_BYTES
 """The headers that may be meant for the gateway alone."""
 
@@ -233,7 +232,9 @@ def read_address(target: RequestTarget, headers: Headers, request: Mapping[str, 
     """Find out where a request belongs, and what it is for. `request` is its body; None for one that is no call."""
     baggage = baggage_of(headers.get("baggage", ""))
     # OTel's propagator for Python writes a space as "+".
-    untrained = target.untrained or headers.get(_UNTRAINED_HEADER) or baggage.get(names.UNTRAINED, "").replace("+", " ")
+    untrained = (
+        target.untrained or headers.get(names.UNTRAINED_HEADER) or baggage.get(names.UNTRAINED, "").replace("+", " ")
+    )
     address = _rollout_of(target, headers, request, baggage)
     return address._replace(untrained=untrained) if untrained else address
 

@@ -65,6 +65,13 @@ LIMITS: Final = BodyLimits(all_bytes=1 << 30, seconds=300.0)
 
 _OWN_PATHS: Final = ("/healthz", "/metrics", "/v1/traces", f"/v1/traces{RUNNING}", "/v1/logs")
 _OWN_PREFIX: Final = "/v1/rollouts/"
+
+
+def is_of_receiver(path: str) -> bool:
+    """Whether the receiver answers at a path."""
+    return path in _OWN_PATHS or path.startswith(_OWN_PREFIX)
+
+
 _OF_CONNECTION: Final = frozenset(
     [b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect"]
 )
@@ -164,7 +171,7 @@ class Gateway:
 
         def dispatch(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
             path = scope.get("path", "")
-            is_own = path in _OWN_PATHS or path.startswith(_OWN_PREFIX) or is_of_rollout(path)
+            is_own = is_of_receiver(path) or is_of_rollout(path)
             return (receiver if scope["type"] != "http" or is_own else proxy)(scope, receive, send)
 
         return dispatch

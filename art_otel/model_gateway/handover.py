@@ -19,9 +19,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from starlette.types import Scope
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
-from art_otel.http import CONNECTION, Answering
+from art_otel.http import CONNECTION, Answering, Bodies
+from art_otel.model_gateway.own_answers import error_response
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +62,15 @@ async def hand_over(scope: Scope, body: bytes, inbox: Path) -> None:
             await asyncio.to_thread(_send, inbox, kept, request, seconds=_SECONDS)
         except OSError as error:
             logger.warning("art-otel: a connection of an agent could not be handed to another process: %s", error)
+
+
+async def read_and_hand_over(bodies: Bodies, inbox: Path, scope: Scope, receive: Receive, send: Send) -> None:
+    """Read a request, and give its connection with it to the process behind an inbox; answer it if it is too long."""
+    try:
+        async with bodies.read(scope, receive) as body:
+            await hand_over(scope, body, inbox)
+    except HTTPException as refused:
+        await error_response(refused.status_code, refused.detail)(scope, receive, send)
 
 
 def _encode(scope: Scope, body: bytes, *, is_last: bool) -> bytes:

@@ -7,6 +7,7 @@ import msgspec
 from starlette.responses import JSONResponse
 from starlette.types import Message, Send
 
+from art_otel import attributes as names
 from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.chat_request import UntranslatableError
@@ -21,11 +22,15 @@ _JSON_TYPE: Final = "application/json"
 
 
 class OwnAnswer:
-    """A whole answer of the gateway, with the interface of a server's `Answer`."""
+    """A whole answer of the gateway, with the interface of a server's `Answer`.
 
-    def __init__(self, status: int, content_type: str, body: bytes) -> None:
+    `untrained` is the mark of an answer that a traced app might record as the policy's own.
+    """
+
+    def __init__(self, status: int, content_type: str, body: bytes, *, untrained: str = "") -> None:
         self.status: Final = status
-        self.headers: Final[Mapping[bytes, bytes]] = {b"content-type": content_type.encode()}
+        mark = {names.UNTRAINED_HEADER.encode(): untrained.encode()} if untrained else {}
+        self.headers: Final[Mapping[bytes, bytes]] = {b"content-type": content_type.encode(), **mark}
         self.raw_headers: Final[RawHeaders] = [*self.headers.items()]
         self._body = body
 
@@ -45,7 +50,7 @@ def last_of_rollout(exchange: Exchange, limit: int, query: str) -> OwnAnswer:
     """An answer that ends the agent's loop, for a request beyond the limit of calls of its rollout."""
     text = f"The rollout has ended: it has used all of its {limit} model calls."
     made = last_answer(exchange.dialect, exchange.request, text, is_array=is_array(exchange.path, query))
-    return OwnAnswer(OK, made.content_type, made.body)
+    return OwnAnswer(OK, made.content_type, made.body, untrained="limit of calls")
 
 
 def untranslatable(exchange: Exchange, why: UntranslatableError) -> OwnAnswer:

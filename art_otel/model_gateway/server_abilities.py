@@ -43,7 +43,8 @@ LACKING: Final = frozenset({404, 405, 501})
 _MISSING: Final = frozenset({400, 422})
 """The statuses by which a server says that it has the path, and that the empty request lacks fields."""
 
-_UNKNOWN: Final = frozenset({401, 403, 408, 429})
+_FORBIDDEN: Final = frozenset({401, 403})
+_UNKNOWN: Final = frozenset({*_FORBIDDEN, 408, 429})
 _NOT_IMPLEMENTED: Final = 501
 """Statuses above this one, such as 503, say nothing about the path."""
 
@@ -156,8 +157,10 @@ class ServerAbilities:
                 if has_ids and not any("token_ids" in choice for _, choice in entries_of(body.get("choices"), "")):
                     self._has_ids_in_logprobs.add(str(model))
                 return _Said(answer=has_ids, seconds=_FOREVER if has_ids else _MINUTES)
-            is_sure = answered.status in LACKING or answered.status in _MISSING
-            return _Said(answer=False, seconds=_MINUTES) if is_sure else _Said(answer=None, seconds=_ONE_MINUTE)
+            if answered.status in LACKING or answered.status in _MISSING:
+                return _Said(answer=False, seconds=_MINUTES)
+            # A busy server is asked again by the next call, which has no ids until then; who may not ask, later.
+            return _Said(answer=None, seconds=_ONE_MINUTE if answered.status in _FORBIDDEN else _NOT_AT_ALL)
 
         return await self._once(f"ids of {model}", ask)
 

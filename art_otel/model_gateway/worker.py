@@ -24,15 +24,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from art_otel.errors import UsageError
 from art_otel.http import Bodies, HttpServer, new_loop
 from art_otel.model_gateway.addresses import is_of_rollout
 from art_otel.model_gateway.gateway import Gateway, GatewayOptions
-from art_otel.model_gateway.handover import Inbox, hand_over
-from art_otel.model_gateway.own_answers import error_response
+from art_otel.model_gateway.handover import Inbox, hand_over, read_and_hand_over
 from art_otel.model_gateway.rollouts import GatewayRollout
 from art_otel.receiver.ingest import Ingest, ReceiverMetrics
 from art_otel.receiver.receiver import guard
@@ -204,12 +202,8 @@ class GatewayWorker:
         """Answer requests that end or reward a rollout; hand those for the receiver over to the parent."""
         if is_of_rollout(scope["path"]):
             await self._own(scope, receive, send)
-            return
-        try:
-            async with self.bodies.read(scope, receive) as body:
-                await hand_over(scope, body, inbox_of(self._start.folder, PARENT))
-        except HTTPException as refused:
-            await error_response(refused.status_code, refused.detail)(scope, receive, send)
+        else:
+            await read_and_hand_over(self.bodies, inbox_of(self._start.folder, PARENT), scope, receive, send)
 
 
 def _report(to: int, what: WorkerReport) -> None:

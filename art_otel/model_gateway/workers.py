@@ -25,15 +25,15 @@ from typing import Final
 
 import msgspec
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from art_otel import attributes as names
 from art_otel.conventions import ERROR_TYPE
 from art_otel.errors import UsageError
 from art_otel.exchange.api_dialects import API_DIALECTS, call_identity
 from art_otel.http import listen_at
-from art_otel.model_gateway.gateway import GatewayOptions
-from art_otel.model_gateway.handover import Inbox, open_inbox
+from art_otel.model_gateway.gateway import GatewayOptions, is_of_receiver
+from art_otel.model_gateway.handover import Inbox, open_inbox, read_and_hand_over
 from art_otel.model_gateway.rollouts import SCOPE, GatewayRollout, gateway_resource, now_ns, own_span, root_of, span_id
 from art_otel.model_gateway.worker import (
     PARENT,
@@ -91,8 +91,18 @@ class GatewayWorkers:
         return f"http://{self._options.receiver.http}"
 
     def application(self, receiver: ASGIApp) -> ASGIApp:
-        """The receiver's own application: only requests for the receiver are handed over to this process."""
-        return receiver
+        """The receiver's own application, for the requests that workers hand over.
+
+        The next request on such a connection may be for a worker again; it is handed back.
+        """
+
+        async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http" or is_of_receiver(scope["path"]):
+                await receiver(scope, receive, send)
+            else:
+                await read_and_hand_over(self.receiver.bodies, inbox_of(self._folder, 0), scope, receive, send)
+
+        return dispatch
 
     async def start(self) -> None:
         """Start the workers. Raises UsageError if one of them cannot start."""

@@ -479,6 +479,18 @@ def test_inputs_that_are_no_lists_are_read():
     assert image == {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
 
 
+def test_images_stand_behind_the_results_of_all_parallel_calls():
+    image = [{"type": "input_image", "image_url": "https://example.com/a.png"}]
+    calls = [{"type": "function_call", "call_id": f"c{at}", "name": "look", "arguments": "{}"} for at in range(2)]
+    results = [
+        {"type": "function_call_output", "call_id": "c0", "output": image},
+        {"type": "function_call_output", "call_id": "c1", "output": "sky"},
+    ]
+    said = [{"type": "message", "role": "user", "content": "Which?"}]
+    messages = json.loads(Translation("responses", {"input": [*calls, *results, *said]}).body)["messages"]
+    assert [message["role"] for message in messages] == ["assistant", "tool", "tool", "user", "user"]
+
+
 def test_schemas_of_gemini_are_json_schemas():
     nullable = {"type": "STRING", "nullable": True, "enum": ["a"], "maxLength": "9"}
     listed = {"type": ["INTEGER", "NULL"], "property_ordering": ["x"]}

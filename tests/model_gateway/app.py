@@ -184,6 +184,10 @@ async def client(address: str, folder: str) -> None:
     assert trajectory.complete, trajectory.incomplete_reasons
     assert len(trajectory.calls) == 2
     assert all(call.choices and call.choices[0].token_ids for call in trajectory.calls)
+    async with art_otel.gateway(address, dir=folder, max_calls=1) as gateway:
+        trajectory = await art_otel.gather_trajectory(asyncio.to_thread(ask, gateway))
+    assert [call.marked_untrained for call in trajectory.calls] == [None, "limit of calls"]
+    assert trajectory.complete, trajectory.incomplete_reasons
 
 
 @art_otel.rollout

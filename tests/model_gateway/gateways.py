@@ -59,10 +59,10 @@ def gateway(
 class Running:
     """`art-otel gateway` in a process of its own, which is killed and begun again at the same port."""
 
-    def __init__(self, folder: Path, upstream: str, *options: str) -> None:
+    def __init__(self, folder: Path, upstream: str, *options: str, port: int = 0) -> None:
         command = [sys.executable, "-m", "art_otel", "gateway", "--upstream", upstream, "--dir", str(folder)]
         self._command = [*command, *options]
-        self._listen = "127.0.0.1:0"
+        self._listen = f"127.0.0.1:{port}"
         self.url = ""
 
     def start(self) -> None:

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -128,6 +129,37 @@ def test_a_limit_of_calls_and_the_next_attempt_are_those_of_all_workers(tmp_path
         (f"r{number}", attempt, float(attempt or 1), 2, True) for number in range(4) for attempt in (None, 2)
     ]
     assert all(one.metadata["max_calls_reached"] for one in converted)
+
+
+@pytest.mark.long
+def test_a_connection_serves_the_receiver_and_the_gateway_in_turn_also_while_all_begin(tmp_path, address):
+    """As a program that looks whether it is there, and then lets its agents begin."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    running = Running(tmp_path, address, "--workers", "2", port=port)
+    asking = threading.Event()
+
+    def look() -> None:
+        while not asking.is_set():
+            with suppress(httpx.TransportError):
+                httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=1)
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(2):
+            pool.submit(look)
+        running.start()
+        asking.set()
+    with httpx.Client(base_url=running.url) as client:
+        for number in range(4):
+            assert client.get("/healthz").text == "ok\n"
+            body = {"model": MODEL, "messages": user("Hi")}
+            assert client.post(f"/rollout/r{number}/v1/chat/completions", json=body).status_code == 200
+            assert client.get("/metrics").status_code == 200
+            assert client.post(f"/rollout/r{number}/reward", json={"reward": 1.0}).status_code == 200
+    running.stop()
+    converted, _ = convert_files(tmp_path / "out", tmp_path / "spool")
+    assert [(len(one.calls), one.reward) for one in converted] == [(1, 1.0)] * 4
 
 
 def _exact(path: str, body: str) -> Reply:

@@ -51,6 +51,7 @@ from art_otel.exchange.exchange import (
     failure_in,
     plainly_escaped,
 )
+from art_otel.exchange.token_requests import RequestAdditions
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
 from art_otel.tracing.api.context import tracer
@@ -195,8 +196,7 @@ class ClientCall:
         response: Response,
         scrubber: Scrubber | None,
         stream_close: StreamClose,
-        *,
-        hides_usage: bool,
+        additions: RequestAdditions,
     ) -> bool:
         """Take the response that has begun, and write to the span when the span ends.
 
@@ -204,7 +204,7 @@ class ClientCall:
 
         `scrubber` looks for secrets in the request and the answer. The span's texts do not suffice: token ids spell the
         whole answer, also what an instrumentor did not record. `stream_close` says what it means that the app closes a
-        stream early. `hides_usage` says that art-otel asked for the usage of the stream and the app did not.
+        stream early. `additions` are what art-otel asked the server for and the app did not.
         """
         span = self.span
         if span is None or not span.is_recording():  # a span that ended with an earlier try takes no more attributes
@@ -212,13 +212,15 @@ class ClientCall:
             self.is_own = False
         if span is None or names.ROLLOUT_ID not in attributes_of(span):
             return False
+        if (label := response.headers.get(names.UNTRAINED_HEADER)) is not None:
+            span.set_attribute(names.UNTRAINED, label)  # a gateway's own answer, as where no call is left
         self._response = response
         self._scrubber = scrubber
         self._stream_close = stream_close
         if response.is_closed:
             self.tee = None
         else:
-            self.tee = ResponseTee(response, _exchange(options, response.request), hides_usage=hides_usage)
+            self.tee = ResponseTee(response, _exchange(options, response.request), additions)
         self._write_at_end_of(span)
         return True
 

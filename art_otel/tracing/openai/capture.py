@@ -32,7 +32,7 @@ from opentelemetry import trace
 from wrapt import FunctionWrapper
 
 from art_otel.calls import StreamClose
-from art_otel.exchange.token_requests import REFUSALS, TokenAsking, TokenRequests
+from art_otel.exchange.token_requests import NO_ADDITIONS, REFUSALS, TokenAsking, TokenRequests
 from art_otel.scrubbing import Scrubber
 from art_otel.tracing.api.context import AskVersion
 from art_otel.tracing.internal_errors import InternalErrorHandler, after_import
@@ -234,8 +234,8 @@ class Capture:
             return
         if self._header is not None and (named := response.headers.get(self._header)) is not None:
             call.policy_version, call.ask_version = named, None  # the server knows better than the app's function
-        asks_usage = isinstance(call.asked, InjectedRequest) and call.asked.asking.additions.asks_usage
-        if call.answer(options, response, self._scrubber, self._stream_close, hides_usage=asks_usage):
+        additions = call.asked.asking.additions if isinstance(call.asked, InjectedRequest) else NO_ADDITIONS
+        if call.answer(options, response, self._scrubber, self._stream_close, additions):
             self.calls += 1
 
     def _ask_version(self, version: AskVersion, model: str | None) -> str | None:

@@ -4,9 +4,9 @@
                               └─► a copy of every piece ─► StreamedAnswer: the answer as far as it came
 
 Invariant: the app gets the same bytes from the same methods, and every exception unchanged. The tee reads only when the
-app reads, so at any moment it knows exactly what the app was given. One event is kept from the app: the usage that
-art-otel asked for and the app did not. A fault of ours ends our copy, never the app's stream. A stream that breaks
-keeps everything that came before.
+app reads, so at any moment it knows exactly what the app was given. Kept from the app are only events that are there
+because art-otel asked for something that the app did not, such as the usage. A fault of ours ends our copy, never the
+app's stream. A stream that breaks keeps everything that came before.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from art_otel.exchange.exchange import CallFailure, Exchange, StreamedAnswer, split
-from art_otel.exchange.token_requests import NO_CHOICES, is_usage_alone
+from art_otel.exchange.token_requests import NO_ADDITIONS, NO_CHOICES, RequestAdditions
 from art_otel.spans import Value
 from art_otel.tracing.internal_errors import InternalErrorHandler, handle_internal_errors
 from art_otel.tracing.openai.client import RAW_HEADER, READ, Method, Response
@@ -36,11 +36,11 @@ class ResponseTee:
     """A copy of the body of `response`, taken while the app reads it; the body is the answer of `exchange`.
 
     Its generators replace `iter_bytes` and `aiter_bytes` of this one response: every way to read a body in httpx goes
-    through one of the two. With `hides_usage` the event that holds nothing but the usage is not given to the app.
-    `is_raw` is True where the app asked for the response object (`with_raw_response`), before its body is read.
+    through one of the two. Events that are there only because of the `additions` are not given to the app. `is_raw` is
+    True where the app asked for the response object (`with_raw_response`), before its body is read.
     """
 
-    def __init__(self, response: Response, exchange: Exchange, *, hides_usage: bool = False) -> None:
+    def __init__(self, response: Response, exchange: Exchange, additions: RequestAdditions = NO_ADDITIONS) -> None:
         self._response = response
         exchange.begin(response.status_code, str(response.headers.get("content-type", "")).encode())
         self._events = exchange.streamed
@@ -48,9 +48,10 @@ class ResponseTee:
         raw = response.request.headers.get(RAW_HEADER)
         self.is_raw = raw is not None
         self._splits = is_stream and raw != "stream"
-        self._hides_usage = is_stream and hides_usage
+        self._additions = additions
+        self._may_hide = is_stream and additions.adds_events
         self._held = b""
-        """The beginning of an event whose end has not come: with `hides_usage` only whole events can be judged."""
+        """The beginning of an event whose end has not come: only a whole event shows whether it must be hidden."""
         self._has_begun = False
         """Whether the app has begun to read the body."""
         self._passed: list[bytes] = []
@@ -146,7 +147,8 @@ class ResponseTee:
         """The bytes of a body that is no stream, as far as the app has them."""
         if self._has_begun:
             return b"".join(self._passed)
-        return self._response.content if self._response.is_closed else b""
+        # An app that looks at the headers alone closes a response that nobody read.
+        return getattr(self._response, "_content", b"") if self._response.is_closed else b""
 
     def when_over(self, act: Callable[[], None]) -> None:
         """Call `act` once the body is closed; if the body breaks, once the exception is known.
@@ -173,12 +175,12 @@ class ResponseTee:
         return pass_on(chunks)
 
     def _pass_on(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        splits, hides_usage, passed = self._splits, self._hides_usage, self._passed
+        splits, may_hide, passed = self._splits, self._may_hide, self._passed
         self._is_awaited = True
         try:
             for chunk in chunks:
                 is_event = splits and chunk.find(b"\n\n") + 2 == len(chunk) and not (self._held or self._after)
-                if is_event and not (hides_usage and NO_CHOICES.search(chunk)) and len(passed) < _AT_ONCE:
+                if is_event and not (may_hide and NO_CHOICES.search(chunk)) and len(passed) < _AT_ONCE:
                     passed.append(chunk)
                     self._is_awaited = False
                     yield chunk  # here and not in a method: this runs for every piece of an answer
@@ -192,12 +194,12 @@ class ResponseTee:
             yield rest
 
     async def _async_pass_on(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        splits, hides_usage, passed = self._splits, self._hides_usage, self._passed
+        splits, may_hide, passed = self._splits, self._may_hide, self._passed
         self._is_awaited = True
         try:
             async for chunk in chunks:
                 is_event = splits and chunk.find(b"\n\n") + 2 == len(chunk) and not (self._held or self._after)
-                if is_event and not (hides_usage and NO_CHOICES.search(chunk)) and len(passed) < _AT_ONCE:
+                if is_event and not (may_hide and NO_CHOICES.search(chunk)) and len(passed) < _AT_ONCE:
                     passed.append(chunk)
                     self._is_awaited = False
                     yield chunk  # here and not in a method: this runs for every piece of an answer
@@ -221,16 +223,16 @@ class ResponseTee:
             self._go_on()
         if len(self._passed) >= _AT_ONCE and self._events is not None:
             self._read(self._events)
-        may_hide = self._hides_usage and NO_CHOICES.search(self._held + chunk) is not None
+        may_hide = self._may_hide and NO_CHOICES.search(self._held + chunk) is not None
         for piece in self._cut(chunk):
             self._passed.append(piece)
-            if not (may_hide and _is_usage(piece)):
+            if not (may_hide and self._is_added(piece)):
                 yield piece
         self._is_awaited = True
 
     def _cut(self, chunk: bytes) -> list[bytes]:
-        pieces = split(self._held + chunk) if self._splits or self._hides_usage else [chunk]
-        if self._hides_usage:
+        pieces = split(self._held + chunk) if self._splits or self._may_hide else [chunk]
+        if self._may_hide:
             self._held = pieces.pop() if pieces and not pieces[-1].endswith(_ENDS) else b""
         return pieces
 
@@ -252,7 +254,10 @@ class ResponseTee:
         if rest:
             self._passed.append(rest)
         self._go_on()
-        return b"" if _is_usage(rest) else rest
+        return b"" if self._is_added(rest) else rest
+
+    def _is_added(self, event: bytes) -> bool:
+        return self._may_hide and self._additions.is_added(event.partition(_DATA)[2])
 
     def _go_on(self) -> None:
         """Note that no piece is awaited any more, and call what `when_over` has deferred."""
@@ -318,11 +323,6 @@ def _give_back(response: Response, methods: Iterable[str]) -> None:
 
 _DATA: Final = b"data:"
 _ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
-
-
-def _is_usage(event: bytes) -> bool:
-    """Whether an event of a stream holds the usage and nothing else."""
-    return is_usage_alone(event.partition(_DATA)[2])
 
 
 _READER: Final = "_iterator"

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import weakref
 
 import openai
@@ -279,6 +280,19 @@ def test_a_stream_is_gone_with_its_connection_once_nobody_holds_it(app, use):
             assert response() is None
     finally:
         gc.enable()
+
+
+def test_a_whole_answer_of_which_the_app_reads_the_headers_alone(app, caplog):
+    said = {name: value for name, value in ask("Hi").items() if name != "stream"}
+    with (
+        caplog.at_level(logging.WARNING, "art_otel"),
+        app.client() as client,
+        app.rollout(),
+        client.chat.completions.with_streaming_response.create(**said) as response,
+    ):
+        assert response.headers
+    assert not caplog.records
+    assert [message.content for message in app.call().input_messages] == ["Hi"]
 
 
 def test_a_response_stream_that_is_cancelled(app):

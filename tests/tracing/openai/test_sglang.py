@@ -53,6 +53,16 @@ def test_all_that_was_sampled_is_in_the_calls(app, server, caplog):
         assert call.logprobs_mode == "tempered"
 
 
+@pytest.mark.parametrize("asks_usage", [False, True])
+def test_the_chunk_with_the_ids_is_kept_from_an_app_that_expects_choices_in_each(app, asks_usage):
+    with app.client() as client, app.rollout():
+        chunks = list(client.chat.completions.create(**STREAM, **(USAGE if asks_usage else {})))
+    assert [bool(chunk.choices) for chunk in chunks[:-1]] == [True] * (len(chunks) - 1)
+    assert (chunks[-1].usage is not None and not chunks[-1].choices) == asks_usage
+    assert all("sglext" not in (chunk.model_extra or {}) for chunk in chunks)
+    assert app.call().choices[0].token_ids
+
+
 def test_an_async_stream_is_asked_for_its_ids(app, server):
     async def main():
         async with app.async_client() as client:
