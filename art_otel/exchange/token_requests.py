@@ -166,12 +166,13 @@ class RequestAdditions:
         return event if kept is data else event.replace(data, kept, 1)
 
     def is_added(self, data: bytes) -> bool:
-        """Whether a chunk is there only because of what was asked: an app may not expect one without choices.
+        """Whether a chunk is there only because of the additions, so that it must be hidden.
 
-            {"choices": [], "usage": {"prompt_tokens": 9, …}}                all servers, behind the last choice
+            {"choices": [], "usage": {"prompt_tokens": 9, …}}                all servers, after the last choice
             {"choices": [], "usage": null, "sglext": {"output_ids": …}}      SGLang, before the usage
 
-        Azure begins with a chunk without choices that has neither. Most chunks are not parsed for this.
+        Azure's first chunk has no choices either, but neither of these fields. A quick search spares most chunks the
+        decoding. Apps that did not ask for such chunks may expect a choice in each.
         """
         if NO_CHOICES.search(data) is None:
             return False
