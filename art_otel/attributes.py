@@ -43,8 +43,6 @@ ROLLOUT_FACTS: Final = "art.rollout.facts"
 
 STEP_INDEX: Final = "art.step.index"
 UNTRAINED: Final = "art.untrained"
-UNTRAINED_HEADER: Final = "x-art-untrained"
-"""The header by which a request says the same of its call, and the gateway of an answer that is its own."""
 """What is sampled at or below the span is not for the policy to learn from. The value says what it is for: `judge`."""
 
 GATEWAY_SCOPE: Final = "art_otel.gateway"

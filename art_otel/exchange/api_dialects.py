@@ -143,6 +143,8 @@ _ROWS: Final = (
         headers=(b"x-goog-api-key", b"x-goog-api-client"),
     ),
 )
+UNTRAINED_HEADER: Final = "x-art-untrained"
+"""By this header a request marks its call as untrained, and the gateway an answer that no model gave."""
 API_DIALECTS: Final[Mapping[WireDialect, ApiDialect]] = {row.name: row for row in _ROWS}
 CHAT: Final = API_DIALECTS["chat"]
 

@@ -35,6 +35,7 @@ from art_otel.conventions.bodies.api_bodies import read_request, read_response
 from art_otel.conventions.facts import NO_FACTS
 from art_otel.conventions.values import json_object
 from art_otel.errors import UsageError
+from art_otel.exchange.api_dialects import UNTRAINED_HEADER
 from art_otel.spans import Value
 from art_otel.tracing.api.context import RECORDED, RUN_ENTRY, TRACE_STATE
 from art_otel.tracing.api.running import field_attributes
@@ -54,7 +55,7 @@ KEY: Final = "art-"
 
 _KEY_HEADERS: Final = ("x-api-key", "x-goog-api-key", "authorization")
 _KEY_BYTES: Final = frozenset(name.encode() for name in _KEY_HEADERS)
-_OWN_BYTES: Final = frozenset((_OUR_HEADER.encode(), names.UNTRAINED_HEADER.encode()))
+_OWN_BYTES: Final = frozenset((_OUR_HEADER.encode(), UNTRAINED_HEADER.encode()))
 MAY_NAME: Final = _KEY_BYTES | _OWN_BYTES
 """The headers that may be meant for the gateway alone."""
 
@@ -232,9 +233,7 @@ def read_address(target: RequestTarget, headers: Headers, request: Mapping[str, 
     """Find out where a request belongs, and what it is for. `request` is its body; None for one that is no call."""
     baggage = baggage_of(headers.get("baggage", ""))
     # OTel's propagator for Python writes a space as "+".
-    untrained = (
-        target.untrained or headers.get(names.UNTRAINED_HEADER) or baggage.get(names.UNTRAINED, "").replace("+", " ")
-    )
+    untrained = target.untrained or headers.get(UNTRAINED_HEADER) or baggage.get(names.UNTRAINED, "").replace("+", " ")
     address = _rollout_of(target, headers, request, baggage)
     return address._replace(untrained=untrained) if untrained else address
 

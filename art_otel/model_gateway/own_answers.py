@@ -7,8 +7,7 @@ import msgspec
 from starlette.responses import JSONResponse
 from starlette.types import Message, Send
 
-from art_otel import attributes as names
-from art_otel.exchange.api_dialects import API_DIALECTS
+from art_otel.exchange.api_dialects import API_DIALECTS, UNTRAINED_HEADER
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.chat_request import UntranslatableError
 from art_otel.exchange.exchange import Exchange
@@ -29,7 +28,7 @@ class OwnAnswer:
 
     def __init__(self, status: int, content_type: str, body: bytes, *, untrained: str = "") -> None:
         self.status: Final = status
-        mark = {names.UNTRAINED_HEADER.encode(): untrained.encode()} if untrained else {}
+        mark = {UNTRAINED_HEADER.encode(): untrained.encode()} if untrained else {}
         self.headers: Final[Mapping[bytes, bytes]] = {b"content-type": content_type.encode(), **mark}
         self.raw_headers: Final[RawHeaders] = [*self.headers.items()]
         self._body = body

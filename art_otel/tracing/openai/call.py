@@ -39,7 +39,7 @@ from art_otel.conventions.exchanges import (
     whole_attributes,
 )
 from art_otel.conventions.values import json_object, raw_fields
-from art_otel.exchange.api_dialects import call_identity, dialect_of
+from art_otel.exchange.api_dialects import UNTRAINED_HEADER, call_identity, dialect_of
 from art_otel.exchange.exchange import (
     FAILED,
     LONGEST_MESSAGE,
@@ -212,7 +212,7 @@ class ClientCall:
             self.is_own = False
         if span is None or names.ROLLOUT_ID not in attributes_of(span):
             return False
-        if (label := response.headers.get(names.UNTRAINED_HEADER)) is not None:
+        if (label := response.headers.get(UNTRAINED_HEADER)) is not None:
             span.set_attribute(names.UNTRAINED, label)  # a gateway's own answer, as where no call is left
         self._response = response
         self._scrubber = scrubber
