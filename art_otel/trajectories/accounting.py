@@ -47,8 +47,8 @@ class AssemblyStats:
     - `waiting`: spans of rollouts of which more spans are expected.
     - `again`, `logs_again`: how many of all spans and log records an earlier conversion had read.
     - `quarantine`: what assembly itself quarantined.
-    - By instrumentation scope: `calls_without_content` counts calls without any message, `spans_without_calls` the spans
-      of traces without an LLM call, `spans_naming_models` those of the latter that name a model.
+    - By instrumentation scope: `calls_without_content` counts calls without any message, `spans_without_calls` spans
+      of traces without an LLM call, `spans_naming_models` those among the latter that name a model.
     - `outside_roots`: root spans of traces with LLM calls that are in no rollout, by name.
     """
 

@@ -303,7 +303,7 @@ def token_histories(trajectory: Trajectory) -> tuple[TokenHistory, ...]:
     The time is linear in the tokens of all histories. Histories with a common context each contain this context.
 
         for history in art_otel.token_histories(trajectory):
-            ids, mask = history.token_ids.numpy(), history.loss_mask
+            ids, mask = history.token_ids.tolist(), history.loss_mask
     """
     turns = trajectory.turns
     trained_before: set[int] = set()
