@@ -73,6 +73,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = (), families: NameFamilie
     ended_in_error = _ended_in_error(facts.choices, reasons)
     if facts.closed_by_app is None and ended_in_error and error_type is None and error is None:
         error_type = ERROR_FINISH_REASON
+    # The app closed the stream on purpose, which instrumentors record as an error.
     if facts.closed_by_app is not None and error_type in _ABANDONED:
         error_type = error = None
     if error_type is None and error is None and _is_empty_answer(facts, reasons):

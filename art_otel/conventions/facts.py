@@ -70,6 +70,7 @@ UNKNOWN_MESSAGE: Final = Message(role="assistant")
 def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
     """Merge the facts of two dialects: if both have a field, the more trusted one wins."""
     prompt, choices, usage = trusted.input_messages, trusted.choices, trusted.usage
+    # A verbatim body has its own instructions, if there were any: a framework's must not be added.
     if prompt and lesser.input_messages and trusted.prompt_known != "verbatim body":
         prompt = _with_lost_instructions(prompt, lesser.input_messages)
     merged = CallFacts(
@@ -293,7 +294,7 @@ def _spelled_as(merged: Message, sent: Message) -> Message:
 def _merge_choices(trusted: tuple[Choice, ...], lesser: tuple[Choice, ...] | None) -> tuple[Choice, ...]:
     if lesser is None:
         return trusted
-    if len(trusted) == len(lesser) == 1 and trusted[0].index == lesser[0].index:
+    if len(trusted) == len(lesser) == 1 and trusted[0].index == lesser[0].index:  # fast path of nearly all calls
         return (_merge_choice(trusted[0], lesser[0]),)
     merged = {choice.index: choice for choice in lesser}
     for choice in trusted:

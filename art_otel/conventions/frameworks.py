@@ -294,7 +294,7 @@ def _retried_outputs(messages: tuple[Message, ...], output_tools: Collection[str
 
 def _with_retries(span: Span, messages: tuple[Message, ...], retried: Collection[str]) -> tuple[Message, ...]:
     if not retried or _provider(span).startswith(_BLOCKS):
-        return messages
+        return messages  # these APIs have a field for a failed tool, so the text is sent as it is recorded
     write = sent_result if _provider(span).startswith(_GEMINI) else compact_result
     sent = tuple(_refused(one, write) if one.tool_call_id in retried else one for one in messages)
     return messages if sent == messages else sent

@@ -111,6 +111,7 @@ def _of_messages(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
                 Gap(kind=kind, field=fields.get(kind, f"answer[{choice.index}]"), evidence=sign)
                 for kind, sign in judged.signs
             ]
+    # `find_masked` reads all texts again, so it needs a first sign.
     is_masked = has_hash or "masked" in [gap.kind for gap in (*facts.gaps, *gaps)]
     return [*gaps, *_masked(recording, facts)] if is_masked or signs_of(recording) else gaps
 

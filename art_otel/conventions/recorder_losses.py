@@ -100,7 +100,7 @@ def _loses_text_of_prompts(facts: CallFacts) -> str | None:
 def _loses_tool_calls(facts: CallFacts) -> str | None:
     """Some instrumentors of frameworks lose the tool calls of a prompt; only the tools' results are left."""
     if facts.previous_response_id is not None:
-        return None
+        return None  # the tool calls are in the earlier response, which is on the server
     called = True
     for message in facts.input_messages or ():
         if message.role != "tool":

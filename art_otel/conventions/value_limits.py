@@ -152,6 +152,7 @@ def cut_values(recording: SpanRecording) -> tuple[CutValue, ...]:
         for name, value in record.attributes.items()
         if type(value) is str and len(value) >= _SHORTEST
     ]
+    # Backends count bytes, SDKs code points or UTF-16 units: the limit's unit is unknown, so all three are tried.
     return (
         _cut_at(texts, [_utf8_length(text) for _, text in texts], "bytes")
         or _cut_at(texts, [len(text) for _, text in texts], "characters")

@@ -45,7 +45,7 @@ def number(value: Value) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     if isinstance(value, str) and "_" in value:
-        return None
+        return None  # Python's float reads "1_000", but no other language writes numbers like this
     try:
         converted = float(value)
     except (ValueError, OverflowError):

@@ -365,7 +365,7 @@ def collate(
             logprobs[where] = sequence.logprobs
             temperature[where], top_p[where] = sequence.temperature, sequence.top_p
             versions[where] = sequence.weight_versions
-            weights[where] = sequence.loss_mask / sequence.rollout_tokens
+            weights[where] = sequence.loss_mask / sequence.rollout_tokens  # sums to 1 over all sequences of a rollout
             segment_ids[where] = number
             position_ids[where] = positions[:size]
             if advantages is not None and sequence.advantages is not None:

@@ -233,6 +233,7 @@ def _per_call(name: str, columns: Columns) -> KnownRewards:
 
 def _last_of_keys(keys: Ints, values: Floats, wanted: Ints) -> KnownRewards:
     """The last value of each wanted key."""
+    # np.unique gives the first of equal keys: from the end, that is the last one.
     distinct, last = np.unique(keys[::-1], return_index=True)
     if not len(distinct):
         return KnownRewards(np.full(len(wanted), np.nan), np.zeros(len(wanted), np.bool_))

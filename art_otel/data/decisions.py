@@ -355,7 +355,7 @@ def decide(
         sequences, altered = _recorded_sequences(columns, chunks, fitted, advantages, has_masks=options.has_masks)
     else:
         reasons = np.where(reasons < 0, skipped, reasons)
-    reasons[~selected[rows]] = -1
+    reasons[~selected[rows]] = -1  # a refused rollout is counted once, not again with each of its completions
     is_uncounted = (turn_trained > 0) & columns.is_uncounted[columns.turn_calls]
     return TrainingDecisions(
         refused=refused,

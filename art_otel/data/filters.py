@@ -184,7 +184,7 @@ def _reward(name: str, trajectory: Trajectory) -> list[Value]:
 
 
 def _nested(name: str, metadata: Mapping[str, Value]) -> Value:
-    """The metadata with a name, or at a path of names: `task.level` is {"task": {"level": …}}."""
+    """The metadata with a name, or at a path of names: "task.level" finds {"task": {"level": …}}."""
     if name in metadata:
         return metadata[name]
     first, _, rest = name.partition(".")

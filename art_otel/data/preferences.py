@@ -256,6 +256,7 @@ def _pairs(members: Sequence[Member], pairs: Pairs) -> Iterator[Pair]:
         return
     worse = [member for member in ranked if member.reward < ranked[0].reward]
     if pairs == "best_worst":
+        # `ranked` is a stable sort, so of equally bad members the first one of the dataset is taken.
         worse = [member for member in worse if member.reward == worse[-1].reward][:1]
     yield from (Pair(ranked[0], member) for member in worse)
 

@@ -78,6 +78,7 @@ class TorchBatches(IterableDataset):
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         epoch = int(self._epoch)
+        # States are of the epoch in which they were loaded; the next epochs begin at their beginning.
         states = self._states if epoch == self._resumed_epoch else {}
         # States of more workers are found here. A state of fewer workers does not fit its worker's new share, which
         # `load_state_dict` finds.

@@ -108,6 +108,7 @@ def convert_round(conversion: Conversion, engine: "Engine | None" = None) -> "Co
     manifest, inputs = work.manifest, [one.source for one in work.new]
     round_ = _round(work.kept, conversion.times)
     with prepared(conversion, msgspec.structs.replace(job, round=round_), inputs, engine) as runner:
+        # The output folder is locked only from here on, so another process may have committed before.
         if read_manifest(out) != manifest:
             raise UsageError(f"{storage.shown(out)}: was changed by another process in the meantime; start again")
         tiers = _tiers(out, work, runner.job.scratch)
@@ -324,7 +325,7 @@ def merge(task: MergeTask) -> Shuffled:
         for trace_id, outcome in last.items():
             if trace_id not in closed:
                 writer.put(region, outcome)
-            elif outcome.state != "nothing":
+            elif outcome.state != "nothing":  # this mark must stay, or late spans would make a second row
                 writer.put(region, msgspec.structs.replace(outcome, state="closed", rows=()))
     return writer.finish()
 

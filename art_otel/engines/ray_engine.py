@@ -123,7 +123,7 @@ class _RayEngine:
                         outcomes[index] = self._summary(done)
                     except self._deaths as death:
                         deaths[index] += 1
-                        if deaths[index] < ATTEMPTS:
+                        if deaths[index] < ATTEMPTS:  # first again, because summaries are given in order
                             waiting.appendleft(index)
                         else:
                             outcomes[index] = WorkerError(_dead(death))

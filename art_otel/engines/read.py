@@ -301,6 +301,7 @@ class _Split:
         address = reward.address
         if reward.trace_id:
             self.writer.add(reward)
+            # So that the round assembles the target's trace again, although none of its own records came.
             if self._notes_arrivals:
                 self._arrivals.setdefault(reward.trace_id, _Arrived())
         elif address.rollout_id is not None:

@@ -199,6 +199,7 @@ class _Router:
         """Deliver a reward, or put it into the region of its response; return the rollout's name and trace."""
         name, response_id = plain_id(reward.address.rollout_id or ""), reward.address.response_id
         named = _OF_TRACE.fullmatch(name)
+        # All traces of one rollout id are linked and assembled together, so any of them is right.
         traces = self._traces.get(name, [named[1]] if named else [])[:1]
         if not traces and response_id is not None:
             writer.put(region_of_response(response_id), reward)

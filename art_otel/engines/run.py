@@ -269,7 +269,7 @@ class _ThisProcess:
     def run(self, function: Callable[[TaskT], SummaryT], tasks: Sequence[TaskT]) -> Iterator[SummaryT]:
         thresholds = gc.get_threshold()
         for task in tasks:
-            gc.set_threshold(_COLLECT_EVERY)
+            gc.set_threshold(_COLLECT_EVERY)  # only during a task: between tasks the caller's own code runs
             try:
                 summary = function(task)
             finally:

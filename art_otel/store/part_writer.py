@@ -44,7 +44,7 @@ _DICTIONARY_LEAVES: Final = frozenset((
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 RowValues: TypeAlias = tuple[Any, ...]
-"""What the columns of a row hold, flattened."""
+"""The flattened values of a row, one per column."""
 
 
 class FlatRow(NamedTuple):

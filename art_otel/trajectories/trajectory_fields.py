@@ -180,7 +180,7 @@ def read_metadata(root: Span) -> dict[str, Value]:
 
 
 def _metadata(root: Span | None, calls: Sequence[Call]) -> Mapping[str, Value]:
-    """The metadata of the rollout's own span, and the counts of a gateway's outcomes, e.g. `prompts_spliced`."""
+    """The metadata of the rollout's own span, and the counts of a gateway's outcomes, e.g. "prompts_spliced"."""
     metadata = {} if root is None else read_metadata(root)
     outcomes = Counter(f"prompts_{outcome}" for call in calls if (outcome := call.extra.get(_PROMPT)) in _OUTCOMES)
     return dict(sorted({**outcomes, **metadata}.items())) if outcomes else metadata
