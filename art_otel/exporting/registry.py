@@ -56,7 +56,10 @@ def find_format(exporter: Exporter, name: str | None) -> Format:
 
 
 def _advice(name: str) -> str:
-    """How to install an exporter of ours. For other names nothing: anybody may have published such a distribution."""
+    """How to install an exporter of ours, or which ones there are. A guessed name is never advised to be installed.
+
+    Anybody may have published a distribution with that name.
+    """
     names = sorted(set(_names_of_extras()))
     if name in names:
         return f"; in a checkout of art-otel: pip install ./exporters/{name}"

@@ -180,7 +180,7 @@ def list_quarantined(entries: list[Quarantined], new_entries: Iterable[Quarantin
 
 
 def size_of(value: Value) -> int:
-    """The bytes of a value: a text in UTF-8; a list or dict as the sum of its values, plus one byte per value.
+    """The bytes of a value: a text in UTF-8; a list or dict as the sum of its names and values, plus one per value.
 
     The size does not depend on the encoding of the source, and is never larger than the encoded bytes.
     """
