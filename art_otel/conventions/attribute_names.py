@@ -1,9 +1,14 @@
-"""The names of a span's attributes, split once: into families, entries of lists, and rests.
+"""Attribute names: the names of a span's attributes, split once into families, entries of lists, and rests.
 
-`NameFamilies` are what the spans of one instrumentor have in common, however long their prompts are, so what follows
-from names alone is computed once for all of them: which dialects to read, where parameters are. `AttributeNames` are
-the names of one span, and the lists that are flattened over them. Memory holds at most `REMEMBERED` sets of families,
-each of at most `REMEMBERED_LENGTH` characters, and `REMEMBERED_NAMES` names.
+    llm.input_messages.0.message.role    ┐  one family: indexes become 0
+    llm.input_messages.12.message.role   ┘
+
+Spans of one instrumentor have equal `NameFamilies`, however long their prompts are, so what follows from names alone
+(which dialects to read, where parameters are) is computed once for all of them. `AttributeNames` are the names of one
+span, and the lists that are flattened over them.
+
+Invariant: memory has at most `REMEMBERED` sets of families, each of at most `REMEMBERED_LENGTH` characters, and
+`REMEMBERED_NAMES` names.
 """
 
 import re
@@ -17,7 +22,7 @@ REMEMBERED_LENGTH: Final = 16_384
 REMEMBERED_NAMES: Final = 1 << 16
 
 MAX_NAME: Final = 256
-"""Longer names are split each time: they are few, and keeping them would hold too much memory."""
+"""Longer names are not cached: they are few, and would take too much memory."""
 
 _FIRST_INDEX: Final = re.compile(r"\.([0-9]+)(?:\.|\Z)")
 _INDEX: Final = re.compile(r"(?<=\.)[0-9]+(?=\.|\Z)")
@@ -32,8 +37,8 @@ class SplitName(NamedTuple):
         prefix             entry rest
         family: llm.input_messages.0.message.tool_calls.0.tool_call.id
 
-    The family is the same for every entry of a list. A name without anything behind its index, such as
-    `art.tokens.completion.1`, has no rest, and is a family of its own; one without an index has no prefix either.
+    The family is the same for every entry of a list. A name that ends with its index, such as
+    `art.tokens.completion.1`, has no rest and is a family of its own. A name without an index also has no prefix.
     """
 
     family: str
@@ -43,7 +48,7 @@ class SplitName(NamedTuple):
 
 
 class _SplitNames(dict[str, SplitName]):
-    """The names that were split last: most spans repeat them."""
+    """A cache of split names: most spans repeat the same names."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -76,12 +81,12 @@ _SPLIT_NAMES: Final = _SplitNames()
 
 
 def is_of_list(family: str) -> bool:
-    """Whether the names of a family are those of entries of a list, of which there may be several."""
+    """Whether a family is of entries of a list, so that a span may have several names of it."""
     return _SPLIT_NAMES[family].rest is not None
 
 
 class NameFamilies:
-    """The families of a span's names, in their order: one object for all spans that have the same."""
+    """The families of a span's names, in order. All spans with the same families share one object."""
 
     __slots__ = ("_families", "_memo", "_starting")
 
@@ -91,7 +96,10 @@ class NameFamilies:
         self._memo: dict[object, Any] = {}
 
     def memo(self, compute: Callable[["NameFamilies"], _Result]) -> _Result:
-        """The result of a function of these families, computed once; it must be a function of a module."""
+        """The result of `compute` for these families, computed once. `compute` must be a function of a module.
+
+        A lambda would be a new key at each call, and fill the memory.
+        """
         try:
             return self._memo[compute]
         except KeyError:
@@ -118,7 +126,7 @@ _REMEMBERED_FAMILIES: Final[dict[tuple[str, ...], NameFamilies]] = {}
 
 def families_of(names: Iterable[str]) -> NameFamilies:
     """The families of these names; equal ones are one object, so that `memo` serves all spans that have them."""
-    # Nothing of Python's runs for a name that was split before.
+    # map and itemgetter, so that no Python bytecode runs for names that were split before.
     families = tuple(dict.fromkeys(map(itemgetter(0), map(_SPLIT_NAMES.__getitem__, names))))
     name_families = _REMEMBERED_FAMILIES.get(families)
     if name_families is None:
@@ -153,7 +161,7 @@ class AttributeNames:
     def entries(self, prefix: str) -> Mapping[str, Mapping[str | None, str]]:
         """The names of the list below `prefix`, by their entry and rest."""
         splits = self._all_splits()
-        # A prompt has thousands of names, of which nothing of Python's looks at those of other lists.
+        # A prompt may have thousands of names: those of other lists are skipped without Python bytecode.
         is_below = map(eq, map(itemgetter(1), splits), repeat(prefix))
         entries: dict[str, dict[str | None, str]] = {}
         for name, (_, _, entry, rest) in compress(zip(self._names, splits, strict=True), is_below):

@@ -1,11 +1,13 @@
-"""Attributes: their values, and lists flattened over them.
+"""Attributes: read the values of attributes, and lists that are flattened over many attributes.
 
-`AttributeReader` reads values and collects the gaps in what they tell; `attribute_names` has the names. `unflatten`
-rebuilds lists and objects that a convention flattens to one attribute a value, `prefix.0.role`, ….
+    llm.input_messages.0.message.role = "user"          `unflatten` makes [{"message": {"role": "user",
+    llm.input_messages.0.message.content = "hi"          "content": "hi"}}]
 
-Invariant: nothing here raises for any content. A value that cannot be read whole is unknown, and a gap names its
-attribute; a list that lost entries (the SDK drops the oldest attributes of a span beyond 128) is unknown, not shorter.
-Memory holds at most `REMEMBERED_SHAPES` shapes, each of names of at most `REMEMBERED_LENGTH` characters.
+`AttributeReader` reads values and collects the gaps in them; `attribute_names` has the names.
+
+Invariant: nothing here raises for any content. A value that cannot be read whole is unknown, and a gap has the name of
+its attribute. A list that lost entries (an SDK drops the oldest attributes beyond 128) is unknown, and not shorter.
+Memory has at most `REMEMBERED_SHAPES` shapes, each of names of at most `REMEMBERED_LENGTH` characters.
 """
 
 import re
@@ -52,7 +54,7 @@ class AttributeReader:
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """What of the content is not, or may not be, what was sent and sampled, in the order it was read."""
+        """The gaps that were found so far, in the order of reading."""
         return tuple(self._gaps)
 
     def gap(self, kind: GapKind, evidence: str, *, field: str = "call") -> None:
@@ -60,15 +62,15 @@ class AttributeReader:
         self._gaps[Gap(kind=kind, field=field, evidence=evidence)] = None
 
     def add_gaps(self, other: "AttributeReader", but: Collection[GapKind] = ()) -> None:
-        """Record the gaps that another reader of these attributes recorded, but for those of some kinds."""
+        """Add the gaps of another reader of these attributes, except those of the kinds in `but`."""
         self._gaps |= {gap: None for gap in other.gaps if gap.kind not in but}
 
     def mark_invalid(self, name: str) -> None:
-        """Record that the value of an attribute is not what its convention says."""
+        """Record that the value of an attribute does not follow its convention."""
         self.gap("not understood", name, field=field_of(name))
 
     def mark_cut(self, name: str) -> None:
-        """Record that the JSON of an attribute ends before its end."""
+        """Record that the JSON of an attribute was cut."""
         self.gap("cut", name, field=field_of(name))
 
     def text(self, *names: str) -> str | None:
@@ -98,7 +100,7 @@ class AttributeReader:
     def structured(self, name: str, *, may_be_text: bool = False) -> Value:
         """Decode an attribute that is JSON text, or return its structured value; None for other text.
 
-        Text that begins as JSON and is none was cut off, unless it `may_be_text`.
+        A text that begins like JSON but is none counts as cut, unless the attribute `may_be_text`.
         """
         value = self.attributes.get(name)
         if not isinstance(value, str):
@@ -111,7 +113,7 @@ class AttributeReader:
             if not may_be_text:
                 self.mark_cut(name)
             return None
-        if not whole:  # what no text and no number of JSON can be was replaced
+        if not whole:  # invalid texts or numbers were replaced
             self.mark_invalid(name)
         return decoded
 
@@ -123,18 +125,18 @@ class AttributeReader:
         return self.make_safe(name, value)
 
     def decoded(self, name: str) -> Value:
-        """Decode an attribute that is JSON always, so that a text stands in quotation marks; other text stays text."""
+        """Decode an attribute that is always JSON, so that a text is in quotation marks; other text stays text."""
         value = self.attributes.get(name)
         if isinstance(value, str) and value.startswith('"'):
             return self.make_safe(name, values.json_value(value))
         return self.json_safe(name)
 
     def make_safe(self, name: str, value: Value) -> Value:
-        """Make what attribute `name` holds safe for any JSON writer; None, and a gap, when it cannot be."""
+        """Make the value of attribute `name` safe for every JSON writer; None and a gap if that is impossible."""
         return self.parsed(name, values.json_safe, value)
 
     def parsed(self, name: str, parse: Callable[[Value], _Result], value: Value) -> _Result | None:
-        """What a parser makes of the value of attribute `name`; None, and a gap, when it raises ParseError."""
+        """Parse the value of attribute `name`; None and a gap if the parser raises ParseError."""
         if value is None:
             return None
         try:
@@ -144,7 +146,7 @@ class AttributeReader:
             return None
 
     def body(self, name: str, *, may_be_text: bool = False) -> dict[str, Value] | None:
-        """Decode the JSON object that attribute `name` holds; lists of messages in it stay JSON (`msgspec.Raw`)."""
+        """Decode the JSON object in attribute `name`. Lists of messages in it stay undecoded (`msgspec.Raw`)."""
         value = self.attributes.get(name)
         if isinstance(value, str):
             try:
@@ -162,12 +164,12 @@ _FIELDS: Final = (
     ("answer", re.compile(r"output|completion|response|choice|answer")),
     ("prompt", re.compile(r"input|prompt|request|system_instructions")),
 )
-"""The words in attributes' names by which they hold a field of a call; the first that fits."""
+"""Words in attributes' names that show the field of a call; the first line that fits counts."""
 
 
 @lru_cache(maxsize=1024)
 def field_of(name: str) -> str:
-    """Return the field of a call (see `calls.Gap`) that an attribute holds, by the words in its name."""
+    """The field of a call (see `calls.Gap`) that an attribute has, by the words in its name."""
     return next((field for field, words in _FIELDS if words.search(name)), "call")
 
 
@@ -193,7 +195,7 @@ class SpanRecording(msgspec.Struct, frozen=True, gc=False):
 
 
 def unflatten(reader: AttributeReader, prefix: str) -> list[Value] | None:
-    """Rebuild the list below `prefix`; None when there is none, or when entries are missing, which is a gap."""
+    """Rebuild the list below `prefix`; None if there is none, or (with a gap) if entries are missing."""
     if not reader.families.starting(f"{prefix}."):
         return None
     entries = reader.names.entries(prefix)

@@ -53,9 +53,9 @@ finish reason `error`. Neither is a failure."""
 
 
 def parse_call(span: Span, logs: Sequence[LogRecord] = (), families: NameFamilies | None = None) -> InferenceCall:
-    """Parse the call that an inference span and its log records describe; the span tree sets `agent` and `step`.
+    """Parse the call that an inference span and its log records describe. `agent` and `step` come from the span tree.
 
-    `families` are those of the names of its attributes, where they were asked for before.
+    `families` are those of the span's attribute names, if the caller has them already.
     """
     recording = SpanRecording(span, logs, AttributeNames(span.attributes, families))
     facts = _without_unsent_names(_with_assistants(_read_facts(recording)))
@@ -73,6 +73,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = (), families: NameFamilie
     ended_in_error = _ended_in_error(facts.choices, reasons)
     if facts.closed_by_app is None and ended_in_error and error_type is None and error is None:
         error_type = ERROR_FINISH_REASON
+    # The app closed the stream on purpose, which instrumentors record as an error.
     if facts.closed_by_app is not None and error_type in _ABANDONED:
         error_type = error = None
     if error_type is None and error is None and _is_empty_answer(facts, reasons):
@@ -125,16 +126,14 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = (), families: NameFamilie
 
 
 def _versions(choices: Sequence[Choice] | None) -> Iterator[str]:
-    """The versions of the weights that sampled the choices, in order."""
+    """The weight versions that sampled the choices, in order."""
     return (span.version for choice in choices or () for span in choice.weight_versions or ())
 
 
 def _read_facts(recording: SpanRecording) -> CallFacts:
-    """Read every dialect that may be on the span, the most trusted first, and merge what each recorded.
-
-    Counts that are all 0 are what recorders write where the server sent none, because every prompt has tokens. An
-    empty answer beside them is none that the server gave (Strands, of a stream that broke).
-    """
+    """Read every dialect that may be on the span, the most trusted first, and merge their facts."""
+    # Every prompt has tokens, so counts that are all 0 mean that the server sent none. An empty answer beside such
+    # counts was not given by the server, either (Strands writes it for a stream that broke).
     dialects = all_dialects if recording.span.events or recording.logs else attribute_dialects
     facts, alone, is_uncounted = NO_FACTS, False, False
     for dialect in recording.families.memo(dialects):
@@ -148,7 +147,7 @@ def _read_facts(recording: SpanRecording) -> CallFacts:
             facts = new_facts if facts is NO_FACTS else merge_facts(facts, new_facts)
             alone = alone or dialect.alone
     if any(gap.kind == "miscounted" for gap in facts.gaps):
-        return without_ids(facts)  # which a recording without a count has as well
+        return without_ids(facts)  # another dialect without a count has recorded the same doubtful ids
     if is_uncounted and facts.usage is None and facts.choices and all(map(_is_finished_empty, facts.choices)):
         has_failed = failure_of(recording.span) != (None, None)
         return facts if has_failed else with_gap(facts, "off", "an empty answer, and no tokens counted", field="answer")
@@ -160,7 +159,7 @@ def _is_finished_empty(choice: Choice) -> bool:
 
 
 def _with_assistants(facts: CallFacts) -> CallFacts:
-    """Make messages that were sampled the assistant's where a recorder does not know whose they are."""
+    """Give sampled messages the role `assistant` if the recorder does not know their role."""
     choices = facts.choices or ()
     if UNKNOWN_ROLE not in [choice.message.role for choice in choices]:
         return facts
@@ -172,7 +171,7 @@ def _by_assistant(choice: Choice) -> Choice:
 
 
 def _without_unsent_names(facts: CallFacts) -> CallFacts:
-    """Leave out the names of a prompt's messages that a framework (LangChain) has, where the API has none."""
+    """Leave out names of a prompt's messages that a framework (LangChain) adds, if the API has no names."""
     prompt = facts.input_messages or ()
     if facts.prompt_known == "verbatim body" or not has_no_names(facts.provider, facts.response_id):
         return facts
@@ -183,7 +182,7 @@ def _without_unsent_names(facts: CallFacts) -> CallFacts:
 
 
 def _with_source(facts: CallFacts, known: Known) -> CallFacts:
-    """Say how a dialect knows the prompt and the answer that it read, where it does not say so itself."""
+    """Set how the prompt and the answer are known to the dialect's default, if the dialect did not set it."""
     prompt = known if facts.prompt_known is None and facts.input_messages is not None else facts.prompt_known
     answer = known if facts.answer_known is None and facts.choices is not None else facts.answer_known
     if prompt is facts.prompt_known and answer is facts.answer_known:
@@ -192,9 +191,9 @@ def _with_source(facts: CallFacts, known: Known) -> CallFacts:
 
 
 def _without_batch_prompts(facts: CallFacts) -> CallFacts:
-    """Move several prompts of one text completion to the parameters, because there is no shared prompt.
+    """Move several prompts of one text completion to the parameters, because the choices have no common prompt.
 
-    A batch has one prompt per choice. Instrumentors record them as user messages of one prompt.
+    A batch has one prompt per choice, which instrumentors record as user messages of one prompt.
     """
     messages = facts.input_messages or ()
     if len(messages) < 2 or any(message.role != "user" for message in messages):
@@ -204,12 +203,12 @@ def _without_batch_prompts(facts: CallFacts) -> CallFacts:
 
 
 def _without_echo(facts: CallFacts) -> CallFacts:
-    """Drop the choices of a request with `echo`: each may begin with the prompt, in its text and in its tokens."""
+    """Drop the choices of a request with `echo`: their texts and tokens may begin with the prompt."""
     return msgspec.structs.replace(facts, choices=None) if values.flag(facts.parameters.get("echo")) else facts
 
 
 def _without_error_reasons(facts: CallFacts) -> CallFacts:
-    """Give the choices of a completed response that ended in `error` the reason that the Responses API gives."""
+    """Replace a meaningless finish reason `error` by the reason of a completed response (`is_error_unknown`)."""
     choices = tuple(
         _with_finish_reason(choice, completed_reason(tool_calls=bool(choice.message.tool_calls)))
         if choice.finish_reason == ERROR_FINISH_REASON
@@ -220,7 +219,7 @@ def _without_error_reasons(facts: CallFacts) -> CallFacts:
 
 
 def _without_other_reasons(facts: CallFacts) -> CallFacts:
-    """Leave out the reason `other` of streams, which the AI SDK gives those that ended without a reason or a count."""
+    """Leave out the finish reason `other`, which the AI SDK writes for streams without a reason and a count."""
     choices = tuple(
         _with_finish_reason(choice, None) if choice.finish_reason == OTHER_FINISH_REASON else choice
         for choice in facts.choices or ()
@@ -229,10 +228,10 @@ def _without_other_reasons(facts: CallFacts) -> CallFacts:
 
 
 def _is_empty_answer(facts: CallFacts, reasons: Sequence[str | None]) -> bool:
-    """Whether the model said nothing: recorders write no message then, beside a prompt that they wrote.
+    """Whether the model really gave an empty answer, for which recorders write no message.
 
-    Nothing was counted, or of Claude the end alone. Of other models, one token may be an answer (`yes`) that was not
-    recorded. Of streams, recorders may lose the answer.
+    No token was counted (for Claude at most those of an empty answer). With another model a single token may be an
+    unrecorded answer (`yes`); in a stream the recorder may have lost the answer.
     """
     if facts.choices is not None or not facts.input_messages or facts.stream:
         return False
@@ -242,7 +241,7 @@ def _is_empty_answer(facts: CallFacts, reasons: Sequence[str | None]) -> bool:
 
 
 def _ended_in_error(choices: Sequence[Choice] | None, reasons: Sequence[str | None]) -> bool:
-    """Whether a choice ended in an error, which some instrumentors record as its finish reason."""
+    """Whether a choice has the finish reason `error`, with which some instrumentors record a failed call."""
     if ERROR_FINISH_REASON in reasons:
         return True
     for choice in choices or ():  # noqa: SIM110 # any() costs twice as much, and this is asked of every call
@@ -252,10 +251,10 @@ def _ended_in_error(choices: Sequence[Choice] | None, reasons: Sequence[str | No
 
 
 def _finish_reason(choice: Choice, reasons: Sequence[str | None]) -> str | None:
-    """The finish reason of a choice, or the one that the span has for it. An error is not a finish reason.
+    """The finish reason of a choice, else the span's reason for it. An error is no finish reason.
 
-    That an answer was cut off is said by its response: what a recorder writes beside its message may be a status
-    (`incomplete`), or follow from what the answer holds (`tool_calls`).
+    The span's reason for a cut answer wins: beside the message a recorder may write a status (`incomplete`), or a
+    reason that it derives from the content (`tool_calls`).
     """
     reason = choice.finish_reason
     if choice.index < len(reasons) and (reason is None or reasons[choice.index] in EARLY_ENDS):
@@ -264,7 +263,7 @@ def _finish_reason(choice: Choice, reasons: Sequence[str | None]) -> str | None:
 
 
 def _with_tool_calls_named(choice: Choice) -> Choice:
-    """Correct the finish reason of an answer with tool calls, which Gemini and some instrumentors call `stop`."""
+    """Correct the finish reason `stop`, which Gemini and some instrumentors give to an answer with tool calls."""
     if choice.finish_reason != "stop" or not choice.message.tool_calls:
         return choice
     return _with_finish_reason(choice, completed_reason(tool_calls=True))
@@ -275,7 +274,7 @@ def _lacks_arguments(choices: Sequence[Choice]) -> bool:
 
 
 def _with_objects(choice: Choice) -> Choice:
-    """Give tool calls without arguments an empty object, as where a stream had no text of them (OpenLLMetry)."""
+    """Give tool calls without arguments an empty object: OpenLLMetry writes none if the stream had no text of them."""
     calls = choice.message.tool_calls
     if all(call.arguments for call in calls):
         return choice

@@ -1,8 +1,12 @@
-"""Content names: which attributes hold what was said to a model and by it, and which the tokens that spell it.
+"""Content names: which attributes have content of a model's prompt or answer, and which have its tokens.
 
-Invariant: what any convention of `art_otel.conventions` reads messages, tools or tokens from is content; of unknown
-attributes those are whose names say so. Numbers and booleans never are. Tokens are written only where the text that
-they spell was scanned and holds no secret: they would be the secret in pieces.
+    gen_ai.input.messages, my_app.prompt        content: scanned for secrets
+    art.tokens.prompt                           tokens: dropped if the text beside them has a secret, or is missing
+    http.url                                    neither
+
+Invariant: every attribute from which `art_otel.conventions` reads messages, tools or tokens is content; an unknown
+attribute is content if its name says so. Numbers and booleans are never content. Tokens are written only if the text
+that they spell was scanned and has no secret, because tokens can be decoded to the secret.
 """
 
 import json
@@ -19,7 +23,7 @@ from art_otel.scrubbing import ContentNames, NameReading, Scrubber, replacement
 from art_otel.spans import Attributes, Value
 
 MESSAGE_LISTS: Final = frozenset({"gen_ai.content.prompt", "gen_ai.content.completion"})
-"""Events that are nothing but content."""
+"""Events that have only content."""
 
 _CONTENT: Final = (
     attributes.RESPONSE_CHOICES,
@@ -88,18 +92,18 @@ _WORDS: Final = frozenset(
     | {"inputs", "message", "messages", "output", "outputs", "parts", "prompt", "prompts", "reasoning_content"}
     | {"refusal", "tool_calls"}
 )
-"""Whole segments of a name that say that it holds content, in conventions nobody has told us of."""
+"""Segments of an attribute's name that mark content in unknown conventions."""
 
 _SPOKEN: Final = ("gen_ai.", "llm.", "art.", "input.value", "output.value")
-"""How the names begin of what models read and write, and of what the app gives to us: there a secret is a word of a
-game, and a password is what an agent works with, so that no name makes them secrets."""
+"""Prefixes of attributes that models read and write, or that the app gives to art-otel. A field named `secret` or
+`password` in them may be a word of a game or an agent's task, so a name alone makes no value secret there."""
 
 _MESSAGE_EVENT: Final = "gen_ai."
-"""How events begin that are messages."""
+"""The prefix of events that are messages."""
 _TOKENS: Final = ("art.tokens.", attributes.COMPLETION_LOGPROBS_PREFIX)
-"""Attributes that are nothing but packed tokens; no text is looked for in them."""
+"""Attributes with packed tokens only, which have no text to scan."""
 _LEFT_ALONE: Final = (attributes.ROLLOUT_ID, *_TOKENS)
-"""What is no text: by the rollout's id spans are brought together, and packed tokens are numbers."""
+"""Attributes that are never scrubbed: spans are brought together by the rollout's id, and packed tokens are numbers."""
 _ERROR: Final = "exception."
 PARAMETERS: Final = frozenset({attributes.REQUEST_PARAMETERS, "llm.invocation_parameters"})
 _TOOLS: Final = ("tools", "functions")
@@ -108,7 +112,7 @@ _READ_BY_MODEL: Final = (
     *("messages", "input", "instructions", "prompt", "system"),
     *("contents", "systemInstruction", "system_instruction"),
 )
-"""The fields of a request's body that a model reads."""
+"""The fields of a request's body that the model reads."""
 
 _STRUCTURE: Final = frozenset({"gen_ai.output.type", "input.mime_type", "output.mime_type"})
 _OURS: Final = "art."
@@ -127,7 +131,7 @@ def names_content(name: str) -> bool:
 
 
 def is_text(value: Value, depth: int = _MAX_DEPTH) -> bool:
-    """Whether a value is text, or holds any, or is nested too deep to tell."""
+    """Whether a value is a text, contains one, or is nested too deeply to tell."""
     if isinstance(value, (str, bytes)) or depth == 0:
         return True
     if isinstance(value, Mapping):
@@ -137,11 +141,11 @@ def is_text(value: Value, depth: int = _MAX_DEPTH) -> bool:
 
 _PROMPT_KEYS: Final = frozenset({"prompt_token_ids", "prompt_logprobs"})
 _PROMPT_KEY: Final = re.compile("_(?<=prompt_)(?:token_ids|logprobs)")
-"""Either of them. `re` finds one character first many times as fast as a longer text."""
+"""Either of the two keys. The pattern begins with a single character, which `re` finds much faster than a text."""
 
 
 class _AllNames:
-    """What is scrubbed where, in spans and log records of any convention."""
+    """The rules of scrubbing for the attributes of all conventions."""
 
     prompt_ids: re.Pattern[str] = _PROMPT_KEY
 
@@ -154,7 +158,7 @@ class _AllNames:
         return event.startswith(_MESSAGE_EVENT)
 
     def is_content(self, name: str, value: Value, scrubber: Scrubber) -> bool:
-        """Whether it is said. Errors only quote it; of the parameters of a request the tools are in the prompt."""
+        """Whether an attribute is content. Errors only quote content; tools in request parameters are in the prompt."""
         if name in PARAMETERS:
             return scrubber.holds_secret(_fields(value, _TOOLS))
         if name == attributes.REQUEST_BODY:
@@ -178,7 +182,7 @@ def _fields(parameters: Value, names: Sequence[str]) -> str:
 
 
 CONTENT_NAMES: Final[ContentNames] = _AllNames()
-"""For RecordScrubber: what the names of all conventions say."""
+"""The rules that RecordScrubber uses for spans and log records."""
 
 
 _KEYS: Final = _PROMPT_KEYS | {
@@ -189,15 +193,15 @@ _KEYS: Final = _PROMPT_KEYS | {
 
 _PROMPTS: Final = frozenset({"messages", "prompt", "prompts", "input", "inputs", "input_messages"})
 _ANSWERS: Final = frozenset({"output", "outputs", "output_messages", "completion", "completions"})
-"""Segments of the names under which what was asked stands, and of those under which only the answer does."""
+"""Segments of the names of attributes with prompts; and of those that have only answers."""
 _GIVEN_IDS: Final = re.compile(r'"prompt"\s*:\s*\[[\s\[]*[0-9]')
-"""The prompt of Completions that is ids, in the body of a request."""
+"""A prompt of Completions that consists of token ids, in the body of a request."""
 _HIDDEN: Final = "__REDACTED__"
-"""What OpenInference's instrumentors write for what they are to hide."""
+"""The text that OpenInference's instrumentors write in place of hidden content."""
 
 
 def without_tokens(attributes: Attributes, keys: AbstractSet[str] = _KEYS) -> dict[str, Value]:
-    """Attributes without tokens, also those inside of the bodies of responses."""
+    """The attributes without tokens, also without tokens inside of response bodies."""
     return {
         name: _without(value, keys | {"prompt"} if name == _REQUEST and _has_given_ids(value) else keys)
         for name, value in attributes.items()
@@ -213,9 +217,9 @@ def _has_given_ids(body: Value) -> bool:
 
 
 def spells_unread_prompt(attributes: Attributes) -> bool:
-    """Whether there are token ids of a prompt whose text does not stand beside them, so that nobody scanned it.
+    """Whether there are token ids of a prompt without the prompt's text beside them, so that it was not scanned.
 
-    Our own packed ids do not count: whoever writes them has scanned the prompt.
+    Our own packed ids do not count: they are only written after the prompt was scanned.
     """
     if _REQUEST in attributes:
         return False
@@ -224,7 +228,7 @@ def spells_unread_prompt(attributes: Attributes) -> bool:
 
 
 def without_prompt_ids(attributes: Attributes) -> dict[str, Value]:
-    """Attributes without token ids of a prompt, but for our own packed ones."""
+    """The attributes without token ids of a prompt, except our own packed ones."""
     packed = {name: value for name, value in attributes.items() if name.startswith(_TOKENS)}
     return {**without_tokens(attributes, _PROMPT_KEYS), **packed}
 
@@ -249,12 +253,12 @@ def _without(value: Value, keys: AbstractSet[str]) -> Value:
         decoded: Value = json.loads(value)
         stripped = _stripped(decoded, keys)
     except (ValueError, RecursionError):
-        return replacement("tokens")  # cut off, or as Python prints it
+        return replacement("tokens")  # JSON that was cut, or Python's repr: its tokens cannot be taken out
     return value if stripped == decoded else json.dumps(stripped)
 
 
 def _stripped(value: Value, keys: AbstractSet[str]) -> Value:
-    """The value with None in the place of tokens."""
+    """The value with None in place of tokens."""
     if isinstance(value, dict):
         named = cast(dict[str, Value], value).items()
         return {name: None if name in keys and _is_list(inner) else _stripped(inner, keys) for name, inner in named}
@@ -264,5 +268,5 @@ def _stripped(value: Value, keys: AbstractSet[str]) -> Value:
 
 
 def _is_list(value: Value) -> bool:
-    """Whether a value is of the shape tokens have; a request's `logprobs` is a flag."""
+    """Whether a value may be tokens: a list or an object. A request's `logprobs` is a flag."""
     return isinstance(value, (list, tuple, dict))

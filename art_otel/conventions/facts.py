@@ -1,8 +1,12 @@
-"""CallFacts: the fields of a call that one dialect recorded, and how those of two dialects are merged.
+"""CallFacts: the fields of a call that one dialect recorded, and the merge of the facts of two dialects.
 
-Invariant: unknown is None, and where both dialects have a field, the more trusted one wins. The content, refusal and
-tool calls of a message are one field: they are never combined from two recordings. Where both recorded the same
-message, often with different losses, each adds what only it has of its reasoning, ids, parts and names.
+    trusted   model None      answer: "4", ids 11 12
+    lesser    model "gpt-5"   answer: "Four", reasoning "2 + 2 = 4"
+    merged    model "gpt-5"   answer: "4", ids 11 12                  another text: nothing of this answer is taken over
+
+Invariant: unknown is None, and if both dialects have a field, the more trusted one wins. Content, refusal and tool
+calls of a message are one field, never combined from two recordings. If both recorded the same message, each adds the
+reasoning, ids, parts and names that only it has.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +34,7 @@ from art_otel.spans import Value
 
 
 class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The fields of an InferenceCall that a dialect may record; see there for what they mean."""
+    """The fields of an InferenceCall that a dialect may record, with the same meaning."""
 
     conventions: tuple[str, ...] = ()
     operation_name: str | None = None
@@ -60,12 +64,13 @@ NO_FACTS: Final = CallFacts()
 
 
 UNKNOWN_MESSAGE: Final = Message(role="assistant")
-"""The message of a choice of which only the tokens were recorded."""
+"""The message of a choice if only its tokens were recorded."""
 
 
 def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
-    """Merge the facts of two dialects: where both have a field, the more trusted one wins."""
+    """Merge the facts of two dialects: if both have a field, the more trusted one wins."""
     prompt, choices, usage = trusted.input_messages, trusted.choices, trusted.usage
+    # A verbatim body has its own instructions, if there were any: a framework's must not be added.
     if prompt and lesser.input_messages and trusted.prompt_known != "verbatim body":
         prompt = _with_lost_instructions(prompt, lesser.input_messages)
     merged = CallFacts(
@@ -99,12 +104,12 @@ def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
 
 
 def _closed_by_app(trusted: StreamClose | None, lesser: StreamClose | None) -> StreamClose | None:
-    """A gateway sees that the agent left; only the app can say that so it ends a completion."""
+    """Merge two reports of a closed stream: `finished` wins, because only the app itself knows that it was done."""
     return "finished" if "finished" in (trusted, lesser) else trusted or lesser
 
 
 def recorded_facts(convention: str, reader: AttributeReader, *parts: CallFacts | None) -> CallFacts | None:
-    """Merge the parts that a dialect read, the most trusted first; None when there is nothing in them."""
+    """Merge the parts that a dialect read, the most trusted first; None if the dialect has recorded nothing."""
     facts = reduce(merge_facts, [part for part in parts if part is not None] or [NO_FACTS])
     if facts == NO_FACTS and not reader.gaps:
         return None
@@ -112,16 +117,14 @@ def recorded_facts(convention: str, reader: AttributeReader, *parts: CallFacts |
 
 
 def _tells(choices: Sequence[Choice] | None) -> bool:
-    """Whether any choice has content, not the tokens only."""
+    """Whether any choice has content, and not only tokens."""
     return choices is not None and any(choice.message is not UNKNOWN_MESSAGE for choice in choices)
 
 
 def _merge_gaps(trusted: CallFacts, lesser: CallFacts) -> tuple[Gap, ...]:
-    """Add to the gaps those of the lesser dialect, but for fields that the trusted one has whole.
-
-    That a recorder loses content counts all the same: where it wrote both, it may have lost it in both. So does what
-    the server made of a prompt, or has of it alone, however well that was recorded.
-    """
+    """The gaps of both dialects, without the lesser one's gaps in fields that the trusted one has whole."""
+    # Some gaps always stay: a lossy recorder may have written both dialects, and what the server did to a prompt, or
+    # has of it alone, is in no recording.
     whole = _whole_fields(trusted)
     kept = [
         gap
@@ -134,12 +137,12 @@ def _merge_gaps(trusted: CallFacts, lesser: CallFacts) -> tuple[Gap, ...]:
 
 
 def lacks_what_server_has(gap: Gap, prompt: Sequence[Message] | None, other: Sequence[Message] | None) -> bool:
-    """Whether the prompt with this gap goes on from what only the server has, and the other recording has no more."""
+    """Whether the gap is content that only the server has, and the other recording of the prompt is no longer."""
     return gap.kind in ON_SERVER and len(other or ()) <= len(prompt or ())
 
 
 def _whole_fields(facts: CallFacts) -> frozenset[str]:
-    """The fields of a call that are known without a gap."""
+    """The fields of a call that are known and have no gap."""
     gapped = {gap.field for gap in facts.gaps}
     if "call" in gapped:
         return frozenset()
@@ -161,22 +164,22 @@ _WITHOUT_IDS: Final = dict.fromkeys(("token_ids", "logprobs", "weight_versions",
 
 
 def choices_without_ids(choices: Iterable[Choice]) -> tuple[Choice, ...]:
-    """Leave out the ids of choices, and what is said of each token."""
+    """Leave out the ids of choices, and the facts of their tokens."""
     return tuple(msgspec.structs.replace(choice, **_WITHOUT_IDS) for choice in choices)
 
 
 def union(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
-    """The names of both, each once, in order."""
+    """The names of both sequences, each once, in order."""
     if not second:
         return tuple(first)
     return tuple(dict.fromkeys((*first, *second)))
 
 
-_conventions: Final = lru_cache(maxsize=256)(union)  # they are few, and most calls have the same
+_conventions: Final = lru_cache(maxsize=256)(union)  # most calls have the same few conventions
 
 
 def compatible(first: Message, second: Message) -> bool:
-    """Whether two recordings may be of one message: nothing that both have differs but ids and participant names."""
+    """Whether two recordings may be of one message: fields that both have are equal, except ids and names."""
     return first is second or (
         first.role == second.role
         and _no_conflict(first.content, second.content)
@@ -196,14 +199,14 @@ def _tool_calls_of(message: Message) -> list[tuple[str, str]]:
 
 
 def _merge_message(trusted: Message, lesser: Message) -> Message | None:
-    """Merge two recordings of a message; None when they cannot be of one."""
+    """Merge two recordings of a message; None if they cannot be of one message."""
     if trusted is lesser:
         return trusted
     if (
         trusted is UNKNOWN_MESSAGE and lesser.content is not None and lesser.role == UNKNOWN_MESSAGE.role
     ):  # as below, without comparing each field; an empty text is known
         return lesser
-    if trusted == Message(role=lesser.role) and _has_content(lesser):  # as where only ids are known exactly
+    if trusted == Message(role=lesser.role) and _has_content(lesser):  # e.g. the trusted one has only token ids
         return lesser
     if not compatible(trusted, lesser):
         return None
@@ -224,7 +227,7 @@ def _merge_message(trusted: Message, lesser: Message) -> Message | None:
 
 
 def _says_more(message: Message, other: Message) -> bool:
-    """Whether a message tells what a compatible one tells and tool calls that it does not."""
+    """Whether a message has the content of a compatible one, and also tool calls, which the other one lacks."""
     return bool(message.tool_calls) and not other.tool_calls and message.content == other.content
 
 
@@ -233,7 +236,7 @@ def _has_content(message: Message) -> bool:
 
 
 def _without_repeated(message: Message, refusal: str | None) -> Message:
-    """Drop a content that the other recording has as refusal: some instrumentors record text only."""
+    """Drop a content that the other recording has as refusal: some instrumentors record a refusal as text."""
     if not refusal or message.refusal or message.content != refusal:
         return message
     return msgspec.structs.replace(message, content=None, parts=None)
@@ -245,7 +248,7 @@ def _merge_tool_call(trusted: ToolCall, lesser: ToolCall) -> ToolCall:
 
 
 def _merge_inputs(trusted: tuple[Message, ...], lesser: tuple[Message, ...] | None) -> tuple[Message, ...]:
-    """Merge message by message when both recorded the same prompt; else the trusted one."""
+    """Merge message by message if both recorded the same prompt; otherwise the trusted prompt."""
     if not trusted or not lesser:
         return trusted or lesser or trusted
     if len(trusted) != len(lesser) or not all(map(compatible, trusted, lesser)):
@@ -257,10 +260,10 @@ _LEADING: Final = ("system", "developer")
 
 
 def _with_lost_instructions(prompt: tuple[Message, ...], other: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Put before a prompt the instructions that only the other recording of it begins with.
+    """Put the instructions before a prompt that only the other recording of it has.
 
-    Laminar writes the items of the Responses API in one attribute, and in another what it makes of them, led by the
-    instructions.
+    Laminar writes the items of the Responses API into one attribute without the instructions, and messages made of
+    them, with the instructions, into another.
     """
     if prompt[0].role in _LEADING or other[0].role not in _LEADING:
         return prompt
@@ -272,7 +275,7 @@ def _with_lost_instructions(prompt: tuple[Message, ...], other: tuple[Message, .
 def merge_prompts(sent: tuple[Message, ...], displayed: tuple[Message, ...] | None) -> tuple[Message, ...]:
     """Merge the prompt that was sent with another recording of it.
 
-    Arguments of tool calls are spelled as they were sent: a framework may spell what was sampled anew.
+    Tool arguments keep the spelling in which they were sent, because a framework may write sampled JSON anew.
     """
     merged = _merge_inputs(sent, displayed)
     return merged if merged is sent or not sent else tuple(map(_spelled_as, merged, sent))
@@ -291,7 +294,7 @@ def _spelled_as(merged: Message, sent: Message) -> Message:
 def _merge_choices(trusted: tuple[Choice, ...], lesser: tuple[Choice, ...] | None) -> tuple[Choice, ...]:
     if lesser is None:
         return trusted
-    if len(trusted) == len(lesser) == 1 and trusted[0].index == lesser[0].index:
+    if len(trusted) == len(lesser) == 1 and trusted[0].index == lesser[0].index:  # fast path of nearly all calls
         return (_merge_choice(trusted[0], lesser[0]),)
     merged = {choice.index: choice for choice in lesser}
     for choice in trusted:

@@ -1,14 +1,18 @@
-"""Frameworks: what they send otherwise than they, or their recorders, write it in GenAI's messages.
+"""Frameworks: restore what a framework sends to the server from what is recorded in GenAI's messages.
 
-Results of tools that are objects: their JSON has spaces in Python alone. Results and instructions of pydantic-ai
-(`messages.py`: `model_response_str`, `model_response_object`, `content_items`; `models/*.py`: `_map_messages`) and of
-the AI SDK (`packages/otel/src/gen-ai-format-messages.ts`, the prompt converters of its providers); content blocks of
-LangChain, which OpenLLMetry writes as texts that hold their JSON (`opentelemetry-instrumentation-langchain`,
-`span_utils.py`); what recorders write on the agent's span alone: definitions of tools, and the system prompt of Strands
-before 1.31 (`telemetry/tracer.py`). All were recorded beside the model's server.
+    recorded                                       sent
+    tool result {"a": 1} (AI SDK)                  {"a":1}: only Python's JSON has spaces
+    tool result ["a", "b"] (pydantic-ai, Gemini)   {"return_value": ["a", "b"]}
+    a text with the JSON of blocks (LangChain)     a list of content blocks
+    tools on the agent's span (Strands)            tools of each call below it
 
-Invariant: all else is read so for these recorders only. A list that a tool gave is no list of content parts, whatever
-its entries look like.
+Sources: pydantic-ai (`messages.py`: `model_response_str`, `model_response_object`, `content_items`; `models/*.py`:
+`_map_messages`), the AI SDK (`packages/otel/src/gen-ai-format-messages.ts`, the providers' prompt converters),
+OpenLLMetry's LangChain (`opentelemetry-instrumentation-langchain`, `span_utils.py`), Strands before 1.31
+(`telemetry/tracer.py`). All rules were checked against requests that a model server received.
+
+Invariant: except for the spaces in JSON, each rule applies to its framework's spans only. A list that a tool returned
+is never taken for a list of content parts, whatever its entries look like.
 """
 
 from collections.abc import Callable, Collection
@@ -44,37 +48,37 @@ from art_otel.spans import Span, Value
 _PYDANTIC_AI: Final = "pydantic-ai"
 _STRANDS: Final = "strands.telemetry.tracer"
 _AI_SDK: Final = "gen_ai"
-"""The scope of the AI SDK from version 7 on; before, it was `ai`. A tracer in Python may have this name, too."""
+"""The scope of the AI SDK from version 7 on (`ai` before). A Python tracer may have this name, too."""
 
 _LANGUAGE: Final = "telemetry.sdk.language"
 _PYTHON: Final = "python"
 _ERROR_DETAILS: Final = frozenset({"type", "loc", "msg"})
-"""What pydantic says of an argument that is not valid."""
+"""The fields of pydantic's error for an invalid argument."""
 
 _GEMINI: Final = ("google", "gemini", "gcp.")
 _BLOCKS: Final = ("anthropic", "bedrock", "aws.bedrock")
-"""Providers whose messages are lists of blocks, and whose API has a field for a tool that failed."""
+"""Providers whose messages are lists of blocks, and whose API has a field for a failed tool."""
 
 _SENDS_ENTRIES: Final = (1, 69)
-"""The first version of pydantic-ai that sends the entries of a list apart to these providers, and to others no JSON of
-an empty list."""
+"""The first version of pydantic-ai that sends each entry of a list as a block of its own to these providers, and an
+empty list as "" to others."""
 
 _SAYS_FINISHED: Final = (1, 40)
-"""A version of pydantic-ai from which on it writes the finish reason of every whole answer."""
+"""From this version on, pydantic-ai writes a finish reason for every complete answer."""
 
 _SENDS_INSTRUCTIONS_LAST: Final = (1, 33)
-"""The first version of pydantic-ai that sends instructions behind system prompts."""
+"""The first version of pydantic-ai that sends instructions after system prompts."""
 
 _UNKNOWN_TOOL: Final = "Unknown tool name: "
-"""How pydantic-ai answers the call of a tool that is not there."""
+"""The beginning of pydantic-ai's result for a call of a tool that does not exist."""
 
 _RETRY: Final = "pydantic_ai.tool.retry.cause"
 _ASKS_AGAIN: Final = "Fix the errors and try again."
-"""How older versions of pydantic-ai end what they send, and record whole, when a tool has to be called again."""
+"""The end of an older pydantic-ai's request to call a tool again, which is recorded exactly as it is sent."""
 
 
 def result_writer(span: Span) -> ResultWriter:
-    """How results of tools are written in the messages of a span: by its framework, else by its language."""
+    """The function that writes tool results as the span's framework sends them, else as its language does."""
     return _WRITERS.get(span.scope.name, _writer_of_language)(span)
 
 
@@ -83,7 +87,7 @@ def _writer_of_language(span: Span) -> ResultWriter:
 
 
 def _compact_value(result: Value) -> Value:
-    """Write a result as clients in other languages than Python send it: what is no content as JSON without spaces."""
+    """Write a result as clients in languages other than Python do: as JSON without spaces, unless it is content."""
     return result if is_content(result) else compact_result(result)
 
 
@@ -102,7 +106,7 @@ def _pydantic_ai_writer(span: Span) -> ResultWriter:
 
 
 def _result_or_error(result: Value) -> Value:
-    """Write a result; what is wrong with a call's arguments is sent as an error."""
+    """Write a result; pydantic's errors of the arguments are sent as `{"error": …}`."""
     return compact_result({"error": result} if _is_error(result) else result)
 
 
@@ -115,14 +119,14 @@ def _gemini_result_or_nothing(result: Value) -> Value:
 
 
 def _gemini_result(result: Value) -> Value:
-    """Write a result as the object that Gemini's API asks for."""
+    """Write a result as an object, because Gemini's API takes no other results."""
     if _is_error(result):
         return sent_result({"error": result})
     return sent_result(result if isinstance(result, dict) else {"return_value": result})
 
 
 def _entries(result: Value) -> Value:
-    """Write each entry of a list as a text of its own."""
+    """Write each entry of a list as a separate text."""
     entries = values.items(result)
     if entries is None or _is_error(result):
         return compact_result(result)
@@ -144,19 +148,19 @@ def _ai_sdk_writer(span: Span) -> ResultWriter:
 
 
 def _ai_sdk_text(result: Value) -> Value:
-    """Write a result as providers of Chat Completions send it: content parts as JSON, too."""
+    """Write a result as providers of Chat Completions send it: always as text, content parts as JSON."""
     return compact_result(_ai_sdk_value(result))
 
 
 def _ai_sdk_parts(result: Value) -> Value:
-    """Write a result as providers send it whose API takes content parts."""
+    """Write a result for providers whose API takes content parts: these stay parts."""
     value = _ai_sdk_value(result)
     is_content = value is not result and values.items(value) is not None
     return value if is_content else compact_result(value)
 
 
 def _ai_sdk_value(result: Value) -> Value:
-    """Take out what a tool gave of the objects that the SDK records of content parts and of a denied execution."""
+    """Unwrap the objects with which the SDK records content parts and a denied execution."""
     fields = values.mapping(result) or {}
     if fields.keys() == {"type", "value"} and fields["type"] == "content":
         return values.items(fields["value"]) or result
@@ -166,12 +170,12 @@ def _ai_sdk_value(result: Value) -> Value:
 
 
 def _blocks(result: Value) -> Value:
-    """Write a result as Anthropic's client records it: content blocks, none where the app sent no content."""
+    """Write a result of Anthropic's client: content blocks, and "" for no content."""
     return "" if values.items(result) == [] else sent_result(result)
 
 
 def _strands_result(result: Value) -> Value:
-    """Write a result of Strands, which is a list of blocks: an object as JSON, and nothing of an empty list."""
+    """Write a result of Strands, a list of blocks: an object as JSON text, an empty list as ""."""
     blocks = values.items(result)
     return sent_result(result) if blocks is None else [_shown(values.mapping(block) or {}) for block in blocks] or ""
 
@@ -208,7 +212,7 @@ _REQUEST_PARAMETERS: Final = msgspec.json.Decoder(_RequestParameters)
 def sent_prompt(
     span: Span, response_id: str | None, instructions: tuple[Message, ...], messages: tuple[Message, ...] | None
 ) -> tuple[Message, ...] | None:
-    """The prompt as the framework of a span sends it: instructions lead it, but for what pydantic-ai does."""
+    """The prompt as the span's framework sends it: instructions first, except with pydantic-ai."""
     if span.scope.name != _PYDANTIC_AI or not messages:
         return with_instructions(instructions, messages)
     parameters = _request_parameters(span)
@@ -234,7 +238,7 @@ def _request_parameters(span: Span) -> _RequestParameters:
 
 
 def _apart(span: Span, instructions: tuple[Message, ...], texts: list[str]) -> tuple[Message, ...]:
-    """Take instructions apart that pydantic-ai joined to record them: into messages, or the parts of one."""
+    """Split instructions that pydantic-ai joined to record them: into messages, or into the parts of one message."""
     if [message.content for message in instructions] != ["\n\n".join(texts).strip()]:
         return instructions
     if _provider(span).startswith((*_BLOCKS, *_GEMINI)):
@@ -247,13 +251,13 @@ _FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 
 
 def is_unfinished(span: Span) -> bool:
-    """Whether an answer, of which no tokens were counted, is a stream of pydantic-ai that was left or never began."""
+    """Whether an answer without a token count is a stream of pydantic-ai that the app left, or that never began."""
     is_judged = span.scope.name == _PYDANTIC_AI and _version(span) >= _SAYS_FINISHED
     return is_judged and _OUTPUT in span.attributes and _FINISH_REASONS not in span.attributes
 
 
 def is_reason_assumed(call: InferenceCall, span: Span) -> bool:
-    """Whether a finish reason may be pydantic-ai's own: it writes `stop` if a stream of Chat ended without one."""
+    """Whether pydantic-ai may have made up the finish reason: it writes `stop` if a Chat stream ended without one."""
     if span.scope.name != _PYDANTIC_AI or not call.stream or call.usage is not None:
         return False
     reasons = {choice.finish_reason for choice in call.choices or ()}
@@ -261,12 +265,12 @@ def is_reason_assumed(call: InferenceCall, span: Span) -> bool:
 
 
 def retried_tool_call(span: Span) -> str | None:
-    """The id of the tool call that the span of a tool shows to be tried again; None for any other span."""
+    """The id of the tool call that the model had to repeat, by the span of its tool; None for any other span."""
     return values.text(span.attributes.get("gen_ai.tool.call.id")) if _RETRY in span.attributes else None
 
 
 def with_retried_tools(call: InferenceCall, span: Span, retried: Collection[str]) -> InferenceCall:
-    """The call that a span recorded, with what it was told of the tools that had to be tried again."""
+    """The recorded call, with the results of `retried` tool calls in the form in which they were sent: as errors."""
     prompt = call.input_messages
     if span.scope.name != _PYDANTIC_AI or prompt is None:
         return call
@@ -275,7 +279,7 @@ def with_retried_tools(call: InferenceCall, span: Span, retried: Collection[str]
 
 
 def _retried_outputs(messages: tuple[Message, ...], output_tools: Collection[str]) -> set[str]:
-    """The ids of calls that gave the output and were refused: the run went on without the user."""
+    """The ids of calls of output tools whose output was refused, so that the run continued without a user message."""
     retried: set[str] = set()
     is_answered_by_user = False
     for message in reversed(messages):
@@ -290,7 +294,7 @@ def _retried_outputs(messages: tuple[Message, ...], output_tools: Collection[str
 
 def _with_retries(span: Span, messages: tuple[Message, ...], retried: Collection[str]) -> tuple[Message, ...]:
     if not retried or _provider(span).startswith(_BLOCKS):
-        return messages
+        return messages  # these APIs have a field for a failed tool, so the text is sent as it is recorded
     write = sent_result if _provider(span).startswith(_GEMINI) else compact_result
     sent = tuple(_refused(one, write) if one.tool_call_id in retried else one for one in messages)
     return messages if sent == messages else sent
@@ -298,7 +302,7 @@ def _with_retries(span: Span, messages: tuple[Message, ...], retried: Collection
 
 @lru_cache(maxsize=256)
 def _refused(answer: Message, write: ResultWriter) -> Message:
-    """Write why a tool has to be called again, which is recorded bare, as the error that it is sent as."""
+    """Write the reason for a repeated tool call as an error, as it is sent: it is recorded without the error object."""
     text = answer.content
     if answer.role != "tool" or text is None or text.startswith('{"error":') or text.endswith(_ASKS_AGAIN):
         return answer
@@ -320,14 +324,14 @@ _LANGCHAIN: Final = "opentelemetry.instrumentation.langchain"
 _GENAI_OPENAI: Final = "opentelemetry.instrumentation.genai.openai"
 
 _BLOCKS_IN_TEXT: Final = ('"{\\"', '"[{\\"')
-"""The beginnings of a JSON object and of a list of these that stand as a text inside of JSON."""
+"""The beginnings of a JSON object, and of a list of objects, that are a text inside of JSON."""
 
 FRAMEWORKS: Final = frozenset({_PYDANTIC_AI, _LANGCHAIN, _GENAI_OPENAI})
-"""The scopes whose spans this module reads, with OpenTelemetry's own of OpenAI, which writes refusals as texts."""
+"""The scopes whose messages this module rewrites; OTel's own instrumentor of OpenAI writes refusals as texts."""
 
 
 def may_have_blocks(scope: str, json_text: Value) -> bool:
-    """Whether an attribute of a recorder's span may have blocks in its texts."""
+    """Whether an attribute may have the JSON of content blocks in its texts."""
     return scope == _LANGCHAIN and isinstance(json_text, str) and any(map(json_text.__contains__, _BLOCKS_IN_TEXT))
 
 
@@ -339,7 +343,7 @@ def rewrite_output(span: Span, entry: Value) -> Value:
 
 
 def _with_refusal(entry: Value) -> Value:
-    """A message whose text stands behind an empty one is the refusal of a stream."""
+    """A message of an empty text and another text: the second one is the refusal of a stream."""
     fields = values.mapping(entry) or {}
     texts = [values.mapping(part) or {} for part in values.items(fields.get("parts")) or ()]
     if [part.get("type") for part in texts] != ["text", "text"] or texts[0].get("content") != "":
@@ -348,7 +352,7 @@ def _with_refusal(entry: Value) -> Value:
 
 
 def read_blocks(reader: AttributeReader, name: str) -> tuple[Message, ...] | None:
-    """Read the message list that attribute `name` holds, whose texts may be blocks; None when it cannot be parsed."""
+    """Read the message list in attribute `name`, whose texts may be blocks; None if it cannot be parsed."""
     messages = reader.structured(name)
     entries = values.items(messages)
     try:
@@ -358,9 +362,9 @@ def read_blocks(reader: AttributeReader, name: str) -> tuple[Message, ...] | Non
 
 
 def with_blocks(entry: Value, reader: AttributeReader | None = None) -> Value:
-    """Return a message in which each text part that is the JSON of a block is replaced by the block.
+    """Replace each text part, and each tool result, that is the JSON of a content block by this block.
 
-    So are the answers of tools; `reader` is told of one that may have been text or parts.
+    `reader` gets a gap for a tool result of which it is unclear whether text or parts were sent.
     """
     fields = values.mapping(entry) or {}
     content = values.items(fields.get("parts"))
@@ -393,7 +397,7 @@ TOOL_DEFINITIONS: Final = "gen_ai.tool.definitions"
 
 
 class AgentContent(NamedTuple):
-    """What a recorder writes on an agent's span for all calls below it, and what is wrong with it."""
+    """Content that a recorder writes once on an agent's span for all calls below it, and its gaps."""
 
     scope: str
     instructions: Message | None
@@ -402,7 +406,7 @@ class AgentContent(NamedTuple):
 
 
 def agent_content(span: Span) -> AgentContent | None:
-    """The system prompt (of Strands) and the definitions of tools on an agent's span; None where it has neither."""
+    """The system prompt (Strands) and the tool definitions on an agent's span; None if it has neither."""
     text = values.text(span.attributes.get(_SYSTEM_PROMPT)) if span.scope.name == _STRANDS else None
     if text is None and TOOL_DEFINITIONS not in span.attributes:
         return None
@@ -419,7 +423,7 @@ def agent_content(span: Span) -> AgentContent | None:
 
 
 def with_agent_content(call: InferenceCall, span: Span, content: AgentContent) -> InferenceCall:
-    """The call that a span recorded, with what its recorder wrote on the agent's span above it instead."""
+    """The recorded call, with the content that its recorder wrote on the agent's span above it."""
     if span.scope.name != content.scope:
         return call
     prompt, instructions = call.input_messages, content.instructions
@@ -436,7 +440,7 @@ _AGENT_FRAMEWORK: Final = "agent_framework"
 
 
 def agent_conversation(span: Span) -> str | None:
-    """The response that the first call of an agent continues: Agent Framework names it on the agent's span alone."""
+    """The response id that an agent's first call continues: Agent Framework writes it only on the agent's span."""
     if span.scope.name != _AGENT_FRAMEWORK:
         return None
     conversation = values.text(span.attributes.get("gen_ai.conversation.id"))
@@ -444,7 +448,7 @@ def agent_conversation(span: Span) -> str | None:
 
 
 def with_agent_conversation(call: InferenceCall, response_id: str) -> InferenceCall:
-    """The call, continuing the response that its agent continues, unless it is that one or names one itself."""
+    """The call with `response_id` as the response that it continues, unless it names one or is this response."""
     is_later = call.previous_response_id is not None or call.response_id == response_id
     if is_later or not is_responses_api_id(call.response_id):
         return call

@@ -1,10 +1,11 @@
-"""Gaps: what of a call's content is not, or may not be, what was sent and sampled, although it could be read.
+"""Gaps: find content of one recorded call that may differ from what was really sent and sampled.
 
-`calls.GapKind` lists the kinds of gaps, `trajectories.wholeness.REASONS` says what follows from each. Invariant: a
-dialect that does not say how it knows its content gives a gap; every other gap needs a sign in the recording: a count
-of dropped attributes, a mark of its recorder, a mask (`masks`), a length that is a limit (`value_limits`), a part of an
-unknown type, or a recorder that is known to lose or rewrite just this (`recorder_losses`).
-What the conversation itself shows is `trajectories.wholeness`' subject.
+`calls.GapKind` lists the kinds of gaps, `trajectories.wholeness.REASONS` has their consequences. Gaps that only several
+calls together show are found in `trajectories.conversation_gaps`.
+
+Invariant: every gap needs a sign in the recording: a count of dropped attributes, a mark of the recorder, a mask
+(`masks`), a length that is a limit (`value_limits`), a part of unknown type, or a recorder that is known to lose just
+this (`recorder_losses`). The only exception: a dialect that does not state how it knows its content gives a gap.
 """
 
 import re
@@ -39,19 +40,19 @@ _FLAG: Final = re.compile(r"(?:.*[._])?truncated(?:_(?:messages|parts|content|in
 """Names of attributes by which recorders say that they cut content: `anthropic.content.truncated`, …."""
 
 _MARKS: Final = ("[truncated]", "[TRUNCATED]", "<truncated>", "(truncated)")
-"""How a cut text ends. Tools write it too, so it shows nothing at the end of what they or users said."""
+"""Endings of cut texts. Tools write them, too, so they count only at the end of assistant and system messages."""
 
 _REPLACED: Final = "<truncated due to size exceeding limit>"
-"""What Langfuse writes in place of content."""
+"""The text that Langfuse writes in place of too long content."""
 
 _ASKING: Final = ("system", "developer", "user")
-"""Roles of messages that nobody sends without content. Tools may return nothing."""
+"""Roles whose messages always have content when they are sent. A tool's result may be empty."""
 
 _FILTERED: Final = "content_filter"
 """The finish reason of answers that a server may not show."""
 
 _JOINED: Final = re.compile(r"(stop|length|tool_calls|function_call|content_filter)+")
-"""Finish reasons of several choices of a stream, which LangChain joins to one: `stoplength`."""
+"""Finish reasons that LangChain joins to one for several choices of a stream: `stoplength`."""
 
 _TRUNCATING: Final = "truncate_prompt_tokens"
 
@@ -61,12 +62,13 @@ _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 
 
 def find_gaps(recording: SpanRecording, facts: CallFacts, reasons: Sequence[str | None] = ()) -> tuple[Gap, ...]:
-    """The gaps of a call, each once: those of its dialects and what its span and its messages show.
+    """Find the gaps of a call, each once: those of its dialects, its span and its messages.
 
-    `reasons` are the finish reasons of the choices that an attribute of the span has.
+    `reasons` are the finish reasons of the choices, from an attribute of the span.
     """
     span, logs, families = recording.span, recording.logs, recording.families
-    of_dialects = [gap for gap in facts.gaps if gap.kind != "aborted" or not facts.stream]  # such a stream broke
+    # An aborted stream has no finish reason, so it gets the verdict `stream broke` anyway.
+    of_dialects = [gap for gap in facts.gaps if gap.kind != "aborted" or not facts.stream]
     gaps = [*of_dialects, *_of_messages(recording, facts)]
     finished = (*reasons, *(choice.finish_reason for choice in facts.choices or ()))
     if COMPACTION in finished:
@@ -93,7 +95,7 @@ def find_gaps(recording: SpanRecording, facts: CallFacts, reasons: Sequence[str 
 
 
 def _of_messages(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
-    """The gaps that messages show, and those of masks and hashes, which the rest of the call confirms."""
+    """The gaps of single messages, and those of masks and hashes, which need signs in the rest of the call."""
     gaps: list[Gap] = []
     judged = _judge_prompt(facts.input_messages) if facts.input_messages else _NOTHING_JUDGED
     has_hash = judged.has_hash
@@ -109,12 +111,13 @@ def _of_messages(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
                 Gap(kind=kind, field=fields.get(kind, f"answer[{choice.index}]"), evidence=sign)
                 for kind, sign in judged.signs
             ]
+    # `find_masked` reads all texts again, so it needs a first sign.
     is_masked = has_hash or "masked" in [gap.kind for gap in (*facts.gaps, *gaps)]
     return [*gaps, *_masked(recording, facts)] if is_masked or signs_of(recording) else gaps
 
 
 def _filtered(facts: CallFacts, reasons: Sequence[str | None]) -> Iterator[Gap]:
-    """The answers that a server does not show: the recording has nothing of them, which is not what was sampled."""
+    """Gaps of answers that the server's content filter withheld: the sampled text is in no recording."""
     for choice in facts.choices or ():
         reason = reasons[choice.index] if choice.index < len(reasons) else None
         if (choice.finish_reason or reason) == _FILTERED and choice.message.says_nothing and not choice.token_ids:
@@ -122,9 +125,10 @@ def _filtered(facts: CallFacts, reasons: Sequence[str | None]) -> Iterator[Gap]:
 
 
 def _of_endings(facts: CallFacts, reasons: Sequence[str | None]) -> Iterator[Gap]:
-    """The answers that their finish reasons show to be several, or to have ended within a tool call.
+    """Gaps of answers whose finish reason shows several joined choices, or a cut inside of a tool call.
 
-    Arguments that were cut are no JSON: who recorded a value of them closed it. Some APIs answer with the value.
+    Cut arguments are no JSON, so a recorder that wrote them as an object has closed them. Some APIs answer with objects
+    themselves (`calls_with_objects`); then there is no gap.
     """
     has_text = facts.stream or not calls_with_objects(facts.provider, facts.request_model)
     for choice in facts.choices or ():
@@ -135,7 +139,7 @@ def _of_endings(facts: CallFacts, reasons: Sequence[str | None]) -> Iterator[Gap
         if reason == "length" and has_text and any(not call.exact and call.arguments for call in last):
             evidence = f"finish reason {reason}, and the arguments of a tool call were parsed"
         elif joined is not None and joined[1] != reason:
-            is_one = reason == joined[1] * (len(reason) // len(joined[1]))  # as some servers repeat it in a stream
+            is_one = reason == joined[1] * (len(reason) // len(joined[1]))  # some servers repeat it in a stream
             if not is_one or (values.integer(facts.parameters.get("n")) or 1) > 1:
                 evidence = f"finish reason {reason}"
         if evidence is not None:
@@ -157,15 +161,15 @@ def _masked(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
 
 
 def _of_parameters(facts: CallFacts) -> Iterator[Gap]:
-    """What the request asked for, and the recording does not have or cannot show.
+    """Gaps that the request's parameters show.
 
-    More choices than were recorded: Traceloop's JavaScript writes the first one only. A prompt of which vLLM may leave
-    out what is too much (-1: what the model's context does not hold), and no count shows that it was short enough.
+    - `n` is larger than the number of recorded choices: Traceloop's JavaScript writes only the first one.
+    - `truncate_prompt_tokens` lets vLLM cut the prompt (-1: to the model's context), unless a count shows that it fits.
     """
     if "n" in facts.parameters:
         asked = values.integer(facts.parameters["n"])
         if asked is not None and facts.choices and len(facts.choices) < asked and facts.answer_known != "verbatim body":
-            missing = f"answer[{len(facts.choices)}]"  # those that were recorded are as they were sampled
+            missing = f"answer[{len(facts.choices)}]"  # a choice that is not there: the recorded ones are whole
             yield Gap(kind="lossy recorder", field=missing, evidence=f"{len(facts.choices)} of {asked} choices")
     if _TRUNCATING in facts.parameters:
         allowed = values.integer(facts.parameters[_TRUNCATING])
@@ -175,9 +179,9 @@ def _of_parameters(facts: CallFacts) -> Iterator[Gap]:
 
 
 def with_several_prompts(facts: CallFacts) -> CallFacts:
-    """Add the gap of a request of Completions that had several prompts, so that its choices share none.
+    """Add a gap to a request of Completions with several prompts, because its choices have no common prompt.
 
-    They were recorded, or there are more choices than it asked of one prompt.
+    The prompts were recorded, or there are more choices than the request asked for one prompt.
     """
     if facts.input_messages is not None or facts.prompt_token_ids is not None:
         return facts
@@ -190,11 +194,10 @@ def with_several_prompts(facts: CallFacts) -> CallFacts:
 
 
 def without_miscounted_ids(facts: CallFacts) -> CallFacts:
-    """Leave out token ids that are not as many as the server counted; the gap says so.
+    """Leave out token ids if their number differs from the server's count, and add a gap.
 
-    `facts` are those of one dialect: its count is the server's own, where another recorder may have estimated one.
-    llama.cpp lists no token that ends inside a character. Where choices are missing, fewer ids are no sign; where the
-    model reasoned, more are none: some servers do not count that.
+    llama.cpp, for example, lists no token that ends inside a character. `facts` must be of one dialect, whose count is
+    the server's own: another recorder may have estimated it.
     """
     counted = None if facts.usage is None else facts.usage.output_tokens
     ids = [choice.token_ids for choice in facts.choices or () if choice.token_ids is not None]
@@ -202,6 +205,7 @@ def without_miscounted_ids(facts: CallFacts) -> CallFacts:
         return facts
     listed = sum(map(len, ids))
     messages = [choice.message for choice in facts.choices or ()]
+    # Reasoning, which some servers do not count, explains more ids; choices that were not recorded explain fewer.
     if listed > counted:
         is_explained = any(message.reasoning is not None for message in messages)
     else:
@@ -218,12 +222,12 @@ def without_miscounted_ids(facts: CallFacts) -> CallFacts:
 
 
 def without_ids(facts: CallFacts) -> CallFacts:
-    """Leave out the ids of the answers, and what is said of each token."""
+    """Leave out the ids of the answers, and the facts of their tokens."""
     return msgspec.structs.replace(facts, choices=choices_without_ids(facts.choices)) if facts.choices else facts
 
 
 def _has_all_choices(facts: CallFacts, count: int) -> bool:
-    """Whether the server counted no other tokens than those of so many choices."""
+    """Whether the server's count is of these `count` choices only: none is missing, and `best_of` discarded none."""
     prompts = values.items(facts.parameters.get("prompt"))
     asked = (values.integer(facts.parameters.get("n")) or 1) * len(prompts or (None,))
     sampled = values.integer(facts.parameters.get("best_of")) or 1
@@ -231,13 +235,13 @@ def _has_all_choices(facts: CallFacts, count: int) -> bool:
 
 
 def _field_of_dropped(facts: CallFacts) -> str:
-    """The field that dropped attributes may be of: none of the content where one attribute has it whole."""
+    """The field that dropped attributes may belong to: only parameters, if one attribute has all of the content."""
     in_pieces = (None, "flattened attributes", "unknown")
     return "call" if facts.prompt_known in in_pieces or facts.answer_known in in_pieces else "parameters"
 
 
 def _flags(recording: SpanRecording) -> Iterator[Gap]:
-    """What a span or its events say by a flag `….truncated`."""
+    """Gaps of flags named `….truncated` on a span, its events and its log records."""
     span, logs = recording.span, recording.logs
     names = recording.names.of(recording.families.memo(_truncation_flags))
     flagged = [(span.attributes, name) for name in names]
@@ -264,14 +268,14 @@ _NOTHING_JUDGED: Final = _Judged((), has_hash=False)
 _PROMPTS: Final[PrefixCache[tuple[Message, ...], _Judged]] = PrefixCache(
     lambda prompt, piece, position: prompt[position : position + len(piece)] == piece
 )
-"""What the prompts judged last showed."""
+"""The results for the latest prompts: each prompt of a conversation repeats the one before."""
 
 _FEW: Final = 4
-"""So many messages are judged sooner than they are looked up."""
+"""So many messages are judged faster than they are looked up in the cache."""
 
 
 def _judge_prompt(prompt: tuple[Message, ...]) -> _Judged:
-    """Judge a prompt; the messages of a long one that were judged before are not judged again."""
+    """Judge a prompt. Messages of a long prompt that were judged before are not judged again."""
     if len(prompt) <= _FEW:
         return _judge(prompt, _NOTHING_JUDGED)
     earlier = _PROMPTS.find(prompt)
@@ -286,8 +290,8 @@ def _judge_prompt(prompt: tuple[Message, ...]) -> _Judged:
 
 
 def _judge(messages: Iterable[Message], judged: _Judged) -> _Judged:
-    """Add to what was judged the signs of gaps in further messages, most of which have nothing to judge."""
-    for message in messages:
+    """Judge further messages, and add their signs of gaps to the earlier ones."""
+    for message in messages:  # the test below is cheap, because nearly all messages have no sign
         text = message.content
         if text is None or text[-1:] in _LAST_CHARACTERS or message.role == UNKNOWN_ROLE or not is_plain(message):
             judged = _Judged(judged.signs + _signs_of(message), judged.has_hash or is_hash(message))

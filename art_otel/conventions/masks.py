@@ -1,20 +1,23 @@
-"""Masks: the texts that recorders and backends write in the place of content, and whether a text is one.
+"""Masks: texts that recorders and backends write in place of content, so that the real content is lost.
 
-What was masked was never sent or sampled. Invariant: a text is masked only if one of these holds, so that an answer
-that only mentions a mask ("LiteLLM writes redacted-by-litellm when …") stays what it is:
+    "redacted-by-litellm"                             masked: the whole text is a mask (rule 1)
+    "LiteLLM writes redacted-by-litellm when …"       an answer that only mentions a mask
+    "call [REDACTED EMAIL] back"                      masked if the span shows that Langfuse masked (rule 2)
+
+Invariant: a text counts as masked only by one of these rules:
 
 1. **It is a mask**: the whole message, reasoning, refusal or arguments of a tool call, or the whole text of one of its
    parts (OpenInference writes `__REDACTED__` for the URL of a large image).
 2. **It contains one, and the span shows that this writer masked**: by the writer's own attribute (the Collector's
    redaction processor counts in `redaction.masked.count`), by the same mask in an attribute that neither model nor
    prompt writes (`user.email` is `<EMAIL_ADDRESS>`), or because another text of the same call is wholly that mask.
-   Without such a sign `<EMAIL_ADDRESS>`, `****` or `[REDACTED]` in a text counts as said: apps send prompts that were
-   made anonymous before (so does LiteLLM's guardrail), models write `****` and placeholders themselves, and tools
+   Without such a sign `<EMAIL_ADDRESS>`, `****` or `[REDACTED]` in a text counts as real content: apps and LiteLLM's
+   guardrail send prompts that were made anonymous before, models write `****` and placeholders themselves, and tools
    answer with `"password": "****"`.
-3. **It is a hash** (hex digits only, of a length that hash functions give), and so are all messages of the prompt, or
-   another one in another role, one of them a system's or user's: models are asked for hashes, but not by nothing else.
+3. **It is a hash** (hex digits only, of the length of a hash), and so is all of the prompt, or an instruction, or
+   messages of several roles, one of them the user's. A single hash may be real: a user may ask about a hash.
 
-Not looked for inside of texts without a sign: whatever a mask function of the app's own writes into them.
+Masks of an app's own mask function are found only by rule 1.
 """
 
 import re
@@ -31,10 +34,10 @@ from art_otel.spans import Value
 
 
 class Mask(msgspec.Struct, frozen=True, kw_only=True):
-    """What one writer puts in the place of content.
+    """The mask of one writer.
 
-    `whole` is a pattern of the whole text, `inside` one of what may replace a part of a text, if the writer does that;
-    `examples` are such texts. `source` is the project and file, or the page of its docs.
+    `whole` is a pattern for a text that is only the mask, `inside` a pattern for the mask inside of a text, if the
+    writer masks parts of texts. `examples` are such masks. `source` is the project and file, or the page of its docs.
     """
 
     writer: str
@@ -200,7 +203,7 @@ MASKS: Final = (
         source="what such functions write in examples of Langfuse's, LangSmith's, MLflow's and Traceloop's docs",
     ),
 )
-"""The masks that are known; what switches leave out entirely is missing content, not a mask."""
+"""All known masks. Content that a switch leaves out without a trace is missing, not masked."""
 
 HASH: Final = Mask(
     writer="Collector, attributes processor (`action: hash`)",
@@ -208,10 +211,10 @@ HASH: Final = Mask(
     whole="[0-9a-f]{128}|[0-9a-f]{96}|[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32}",
     source="opentelemetry-collector-contrib: processor/attributesprocessor, internal/coreinternal/attraction",
 )
-"""Also what the redaction processor's `hash_function` and `transform`'s SHA256 write; believed only as rule 3 says."""
+"""Also the output of the redaction processor's `hash_function` and of `transform`'s SHA256. Only rule 3 uses it."""
 
 Signs: TypeAlias = frozenset[str]
-"""The writers that masked something on a span for certain: there their masks count inside of texts."""
+"""The writers that certainly masked something on a span, so that their masks count inside of texts, too (rule 2)."""
 
 NO_SIGNS: Final[Signs] = frozenset()
 
@@ -220,7 +223,7 @@ Where: TypeAlias = Literal["prompt", "answer"]
 
 
 class MaskedText(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A masked message: whether in the prompt or an answer, its position among these, and what shows it."""
+    """A masked message: in the prompt or an answer, its position there, its mask and the evidence."""
 
     where: Where
     index: int
@@ -231,9 +234,10 @@ class MaskedText(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def find_masked(
     recording: SpanRecording, prompt: Sequence[Message], answers: Sequence[Message]
 ) -> tuple[MaskedText, ...]:
-    """The masked messages of a call, and how its recording shows it."""
+    """Find the masked messages of a call, with the evidence."""
     signs = signs_of(recording)
     masked = [*_masked("prompt", prompt, signs), *_masked("answer", answers, signs)]
+    # A text that is wholly a mask is a sign of its writer: then its masks count inside of the other texts, too.
     wider = signs.union([one.mask.writer for one in masked])
     if wider != signs:
         masked = [*_masked("prompt", prompt, wider), *_masked("answer", answers, wider)]
@@ -241,7 +245,7 @@ def find_masked(
 
 
 def is_plain(message: Message) -> bool:
-    """Whether a message is one text that neither begins as a mask does nor is as long as a hash, as most are."""
+    """A fast test that most messages pass: one text that does not begin like a mask and is not as long as a hash."""
     text = message.content
     return (
         text is not None
@@ -255,13 +259,13 @@ def is_plain(message: Message) -> bool:
 
 
 def is_hash(message: Message) -> bool:
-    """Whether all that a message says is a hash, which `find_masked` believes only beside others."""
+    """Whether the text of a message is a hash. `find_masked` counts it as masked only by rule 3."""
     text = message.content
     return text is not None and len(text) in _HASH_LENGTHS and _HASH.fullmatch(text) is not None
 
 
 def mask_of(message: Message, signs: Signs = NO_SIGNS) -> Mask | None:
-    """The mask of which a text of the message consists, or which it contains where `signs` say so."""
+    """The mask that a text of the message consists of, or contains if its writer is in `signs`; None without one."""
     content = message.content
     if content is not None and (mask := mask_in(content, signs)) is not None:
         return mask
@@ -273,7 +277,7 @@ def mask_of(message: Message, signs: Signs = NO_SIGNS) -> Mask | None:
 
 
 def mask_in(text: str, signs: Signs = NO_SIGNS) -> Mask | None:
-    """The mask that a text is, or one of a writer in `signs` that it contains."""
+    """The mask that a text consists of, or contains if its writer is in `signs`; None without one."""
     if text[:1] in _FIRST and (len(text) <= _LONGEST or text.startswith("****")):
         text_alone = text.strip()
         if text_alone[:1] == '"' == text_alone[-1:]:  # JSON of one text
@@ -289,21 +293,22 @@ def mask_in(text: str, signs: Signs = NO_SIGNS) -> Mask | None:
 
 
 def signs_of(recording: SpanRecording) -> Signs:
-    """The writers that masked something of a call, by what neither its model nor its prompt can have written."""
+    """The writers that masked something of a call, shown by attributes that neither the model nor the app writes."""
     span, signs = recording.span, NO_SIGNS
     for name in recording.names.of(recording.families.memo(_witnesses)):
         value = span.attributes[name]
         if isinstance(value, str):
             signs |= {mask.writer for mask, inside in _INSIDE if _is_sign(mask, inside, value)}
     if not (span.events or recording.logs or recording.families.memo(_redaction_counts)):
-        return signs  # as of most spans
+        return signs  # fast path of most spans
     carriers = [record.attributes for record in (span, *span.events, *recording.logs)]
     return signs | {COLLECTOR_REDACTION} if any(map(_masks_content, carriers)) else signs
 
 
 _LONGEST: Final = 120
+"""The most characters of a mask, except the Collector's `****`, which may be repeated."""
 _FIRST: Final = frozenset('rR_<[({E*#- \t\r\n"')
-"""What the masks begin with, and white space around them."""
+"""The first characters of all masks, with white space and the quote of a JSON text: other texts need no regex."""
 
 _WHOLE: Final = re.compile("|".join(f"({mask.whole})" for mask in MASKS))
 _INSIDE: Final = tuple((mask, re.compile(mask.inside)) for mask in MASKS if mask.inside is not None)
@@ -318,7 +323,7 @@ _WITNESS: Final = re.compile(
     r"|(?:[\w.\-]{1,80}\.)?(?:user|session|customer|account|tenant)[._](?:id|name|email|ip|address)"
     r"|(?:gen_ai|ai)\.usage\.[\w.]{1,80}|llm\.token_count\.[\w.]{1,80}"
 )
-"""Attributes of who and where, and counts: nothing in them comes from a prompt or an answer."""
+"""Attributes with identities, places and counts, which never come from a prompt or an answer."""
 
 _CONTENT_KEY: Final = re.compile(
     r"prompt|completion|message|content|instruction|(?:^|[._])(?:in|out)puts?\b|response|events|body|tool",
@@ -335,7 +340,7 @@ def _redaction_counts(families: NameFamilies) -> tuple[str, ...]:
 
 
 def _masks_content(attributes: Mapping[str, Value]) -> bool:
-    """Whether the redaction processor masked something that may be content: it names what, or only counts."""
+    """Whether the redaction processor masked something that may be content: it names the keys, or only counts."""
     keys = attributes.get(_NAMED)
     if isinstance(keys, str):
         return any(_CONTENT_KEY.search(key) is not None and "token" not in key for key in keys.split(","))
@@ -343,8 +348,8 @@ def _masks_content(attributes: Mapping[str, Value]) -> bool:
 
 
 def _is_sign(mask: Mask, inside: "re.Pattern[str]", value: str) -> bool:
-    """Whether the value of such an attribute shows a mask. Ids may be hashes although nothing was masked."""
-    if mask.writer == COLLECTOR_REDACTION:
+    """Whether the value of such an attribute has the mask."""
+    if mask.writer == COLLECTOR_REDACTION:  # only its stars count: ids may be hashes although nothing was masked
         return _STARS_ONLY.search(value) is not None
     return inside.search(value) is not None
 
@@ -360,9 +365,10 @@ def _masked(where: Where, messages: Iterable[Message], signs: Signs) -> Iterator
 
 
 def _hashed(prompt: Sequence[Message], answers: Sequence[Message]) -> tuple[MaskedText, ...]:
-    """The messages that are wholly hashes of one length, if several roles, instructions or all of the prompt are.
+    """The messages that are hashes of one length, by rule 3.
 
-    A user may ask about a hash, and a model or a tool may answer one; nobody instructs a model with one.
+    These are the whole prompt, or contain an instruction, or are of several roles with the user's among them. Real
+    hashes occur in a single role: a user asks about one, or a model or tool answers with one.
     """
     sides: tuple[tuple[Where, Sequence[Message]], ...] = (("prompt", prompt), ("answer", answers))
     hashes: list[tuple[Where, int, Message]] = [
@@ -387,7 +393,7 @@ def _hashed(prompt: Sequence[Message], answers: Sequence[Message]) -> tuple[Mask
 
 @lru_cache(maxsize=256)
 def _mask_of_parts(parts: str, signs: Signs) -> Mask | None:
-    """The mask that a text of the parts of a message is; in other values of parts it counts as well."""
+    """The mask in any text inside a message's parts, e.g. in the URL of an image; None without one."""
     for text in _texts_in(msgspec.json.decode(parts)):
         mask = mask_in(text, signs)
         if mask is not None:

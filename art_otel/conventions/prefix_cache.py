@@ -1,4 +1,10 @@
-"""PrefixCache: what was read or judged of the history that prompts repeat."""
+"""PrefixCache: keeps results for the beginnings of sequences.
+
+    cache.keep((m1, m2), judged)
+    cache.find((m1, m2, m3))         the prefix (m1, m2) with its result: only m3 must be judged
+
+Each prompt of a conversation repeats the one before, so most of it was read or judged already.
+"""
 
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
@@ -19,7 +25,7 @@ _ValueT = TypeVar("_ValueT")
 
 
 class Prefix(msgspec.Struct, Generic[_SequenceT, _ValueT], frozen=True, gc=False):
-    """The beginning of a sequence in pieces, its length and its value."""
+    """The beginning of a sequence, in pieces, with its length and the result for it."""
 
     length: int
     value: _ValueT
@@ -27,12 +33,11 @@ class Prefix(msgspec.Struct, Generic[_SequenceT, _ValueT], frozen=True, gc=False
 
 
 class PrefixCache(Generic[_SequenceT, _ValueT]):
-    """What was parsed or judged last, the last kept first: only the rest of what begins with it is looked at.
+    """Results for the latest sequences, the last one first.
 
-    Most bytes of a dump repeat the history of a conversation. A sequence is a text (the JSON of messages, base64 of
-    ids), or a tuple (messages); `is_at` says whether a piece stands at a position of one. Invariant: memory holds at
-    most `REMEMBERED_PREFIXES` sequences a cache, each of at most `REMEMBERED_PREFIX_LENGTH` characters, and a cached
-    value is exactly what the same sequence would give again.
+    A sequence is a text (JSON of messages, base64 of ids) or a tuple (of messages); `is_at(sequence, piece, position)`
+    says whether the sequence has the piece there. Invariant: a cache has at most `REMEMBERED_PREFIXES` sequences, each
+    of at most `REMEMBERED_PREFIX_LENGTH` items, and a cached result is equal to a newly computed one.
     """
 
     def __init__(self, is_at: Callable[[_SequenceT, _SequenceT, int], bool]) -> None:
@@ -40,9 +45,9 @@ class PrefixCache(Generic[_SequenceT, _ValueT]):
         self._last: tuple[Prefix[_SequenceT, _ValueT], ...] = ()
 
     def find(self, sequence: _SequenceT, start: int = 0) -> Prefix[_SequenceT, _ValueT] | None:
-        """A cached prefix of `sequence[start:]`.
+        """Find a cached prefix of `sequence[start:]`: the one that was kept last, else the longest; None without one.
 
-        It is the last that was kept, because a conversation mostly continues its last call, or else the longest.
+        The last one is tried first, because a conversation mostly continues its last call.
         """
         last, is_at = self._last, self._is_at
         longest = None
@@ -69,7 +74,7 @@ class PrefixCache(Generic[_SequenceT, _ValueT]):
         end: int | None = None,
         earlier: Prefix[_SequenceT, _ValueT] | None = None,
     ) -> None:
-        """Cache the value of `sequence[start:end]`; `earlier` is the prefix that `find` gave for it."""
+        """Cache the result for `sequence[start:end]`; `earlier` is the prefix that `find` gave for it."""
         length = (len(sequence) if end is None else end) - start
         if length > REMEMBERED_PREFIX_LENGTH:
             return

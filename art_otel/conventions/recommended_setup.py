@@ -1,7 +1,7 @@
-"""What to install beside an instrumentor that writes no span for a call, and what makes each record messages.
+"""Recommended setup: what to install beside an instrumentor without LLM calls, and how to switch on its content.
 
-Sources: what they recorded, measured, their documentation, and docs/how-to/capture-content.md. Scopes are matched by
-prefix, of capture switches the longest first.
+Sources: test recordings, the instrumentors' documentation, docs/how-to/capture-content.md. Scopes are matched by
+prefix; among capture switches the longest prefix counts.
 """
 
 from typing import Final
@@ -26,9 +26,9 @@ _CLIENTS: Final = {
 
 
 def client_instrumentor(scope: str) -> str | None:
-    """Name the client's instrumentor to install beside this scope's, if that records no LLM calls itself; else None.
+    """The client instrumentor to install beside this scope's instrumentor, if that records no LLM calls; else None.
 
-    A model of another vendor needs the instrumentor of its client instead.
+    For a model of another vendor than OpenAI, install the instrumentor of that vendor's client.
     """
     return next((named for prefix, named in _CLIENTS.items() if scope.startswith(prefix)), None)
 
@@ -48,6 +48,6 @@ _SWITCHES: Final[dict[str, str]] = {
 
 
 def capture_switch(scope: str) -> str:
-    """The environment variables that make the instrumentor of this scope record messages."""
+    """The environment variables with which the instrumentor of this scope records messages."""
     prefixes = [prefix for prefix in _SWITCHES if scope.startswith(prefix)]
     return _SWITCHES[max(prefixes, key=len)] if prefixes else "its own switch for message content"

@@ -1,11 +1,15 @@
-"""Recorder losses: which recorders are known to lose or rewrite content, and in which shape of a call they do.
+"""Recorder losses: recorders that are known to lose or rewrite content, and the calls in which they do.
 
-Invariant: a recorder is judged only with what its source or a recording beside the model's server shows, and where a
-call has the shape that it spoils. A version that is mended is not judged. The docs say which instrumentor to use
-instead (docs/spec/recorders.md).
+    recorder                       sent                                recorded                     spoiled field
+    OpenLLMetry, CrewAI            assistant calls look, tool: 3       tool: 3                      prompt
+    Strands                        assistant: "[blank text]"           assistant: ""                prompt
 
-To add one: a function that says which field of a call is spoiled, and its line in `_JUDGES`, or in `_VERSIONS` if a
-later version is mended.
+Invariant: a recorder is doubted only for a loss that its source code or a comparison with the model server's log shows,
+only in calls of the shape in which it loses content, and only in versions that do. docs/spec/recorders.md names the
+instrumentor to use instead.
+
+How to add one: a function that returns the spoiled field of a call, and a line in `_JUDGES`, or in `_VERSIONS` if a
+later version is repaired.
 """
 
 import json
@@ -23,11 +27,11 @@ from art_otel.spans import Scope, Span, Value
 _JSON: Final = json.JSONDecoder()
 
 _FindLoss: TypeAlias = Callable[[CallFacts], str | None]
-"""Says which field of a call (see `calls.Gap`) its recorder lost or rewrote; None where it did not."""
+"""Returns the field of a call (see `calls.Gap`) that its recorder lost or rewrote; None if it did not."""
 
 
 def find_losses(span: Span, families: NameFamilies, facts: CallFacts) -> tuple[Gap, ...]:
-    """The gaps of a call that its recorder's scope shows, and the names of the attributes that it wrote."""
+    """Find the gaps of a call by its recorder, which the span's scope or its attributes' names show."""
     if span.scope.name not in _JUDGED_SCOPES and not families.memo(_has_nemo_relay_names):
         return ()
     judges = list(_judges(span.scope, families))
@@ -53,7 +57,7 @@ def _judges(scope: Scope, families: NameFamilies) -> Iterator[_FindLoss]:
 
 
 _NEMO_RELAY_SCOPE: Final = "opentelemetry"
-"""The scope of its spans, unless it is configured. Its export of GenAI's attributes has no other sign."""
+"""The default scope of NeMo Relay's spans. Its export of GenAI's attributes has no other sign."""
 
 
 def _has_nemo_relay_names(families: NameFamilies) -> bool:
@@ -65,27 +69,25 @@ def _is_of_rust(span: Span) -> bool:
 
 
 def _keeps_last_turn(facts: CallFacts) -> str | None:
-    """NeMo Relay keeps of a prompt its system messages and what begins with the last message of the user.
-
-    No sign tells a prompt that lost its beginning from one that has no more.
-    """
+    """NeMo Relay keeps only the system messages of a prompt and its end from the last user message on."""
+    # A prompt with one user message may have lost its beginning or not: nothing shows which, so all are doubted.
     asked = [message.role for message in facts.input_messages or ()].count("user")
     return "prompt" if facts.input_messages is not None and asked <= 1 else None
 
 
 def is_error_unknown(scope: str, response_id: str | None) -> bool:
-    """Whether a finish reason `error` means nothing: genai-langchain writes it for all answers of the Responses API."""
+    """Whether a finish reason `error` is no error: genai-langchain writes it for all answers of the Responses API."""
     return scope == "opentelemetry.instrumentation.genai.langchain" and is_responses_api_id(response_id)
 
 
 def _loses_text_of_answers(facts: CallFacts) -> str | None:
-    """Botocore writes the tool calls of an answer or its text, never both; genai-langchain before 1.3 does so, too."""
+    """Botocore, and genai-langchain before 1.3, write the tool calls of an answer or its text, never both."""
     answers = [choice.message for choice in facts.choices or ()]
     return "answer" if any(map(_is_tool_calls_only, answers)) else None
 
 
 def _loses_text(facts: CallFacts) -> str | None:
-    """Semantic Kernel does the same, in prompts too."""
+    """Semantic Kernel writes tool calls or text, never both, in answers and in prompts."""
     return "call" if any(map(_is_tool_calls_only, _assistant_messages(facts))) else None
 
 
@@ -96,9 +98,9 @@ def _loses_text_of_prompts(facts: CallFacts) -> str | None:
 
 
 def _loses_tool_calls(facts: CallFacts) -> str | None:
-    """Instrumentors of frameworks may lose the tool calls of a prompt, of which the tools' answers are left."""
+    """Some instrumentors of frameworks lose the tool calls of a prompt; only the tools' results are left."""
     if facts.previous_response_id is not None:
-        return None
+        return None  # the tool calls are in the earlier response, which is on the server
     called = True
     for message in facts.input_messages or ():
         if message.role != "tool":
@@ -109,7 +111,7 @@ def _loses_tool_calls(facts: CallFacts) -> str | None:
 
 
 def _loses_answers_of_tools(facts: CallFacts) -> str | None:
-    """OpenInference's Bedrock kept the last of several answers of tools; the server asks for all."""
+    """OpenInference's Bedrock keeps only the last of several tool results; the server demands one for each call."""
     unanswered = 0
     for message in facts.input_messages or ():
         if message.role == "assistant":
@@ -122,10 +124,8 @@ def _loses_answers_of_tools(facts: CallFacts) -> str | None:
 
 
 def _loses_arguments(facts: CallFacts) -> str | None:
-    """OpenLLMetry's Bedrock gives `{}` for the arguments in a stream of InvokeModel, of which it records no tools.
-
-    A whole answer of InvokeModel looks the same, so a tool that takes no arguments is doubted there, too.
-    """
+    """OpenLLMetry's Bedrock writes `{}` for tool arguments in a stream of InvokeModel, and no tool definitions."""
+    # An answer of InvokeModel that was not streamed looks the same, so real calls without arguments are doubted, too.
     calls = [call for choice in facts.choices or () for call in choice.message.tool_calls]
     is_lost = not facts.tools and any(canonical_arguments(call.arguments) == "{}" for call in calls)
     return "answer" if is_lost else None
@@ -136,20 +136,17 @@ def _is_tool_calls_only(message: Message) -> bool:
 
 
 def _shows_thoughts_as_text(facts: CallFacts) -> str | None:
-    """ADK writes thoughts as text parts before the text, and says only by the usage that there were any.
-
-    Its own request and response, where they are recorded, tell them apart.
-    """
+    """ADK writes thoughts as text parts before the text; only the usage shows that there were thoughts."""
     if "google_adk" in facts.conventions:
-        return None
+        return None  # ADK's own request and response were recorded, which mark thoughts
     if facts.stream and facts.usage is not None and facts.usage.reasoning_tokens:
-        return "answer"  # whose chunks are thoughts, then text
+        return "answer"  # its chunks are thoughts first, then text
     answers = [choice.message for choice in facts.choices or () if choice.message.reasoning is None]
     return _has_thoughts_in_texts(facts, answers)
 
 
 def _has_thoughts_in_texts(facts: CallFacts, answers: Iterable[Message]) -> str | None:
-    """Whether a message was recorded as several texts, or a text of these answers may be thoughts that were counted."""
+    """`call` if a message has several texts, or if one of `answers` has text beside tool calls and counted thoughts."""
     is_counted = facts.usage is not None and bool(facts.usage.reasoning_tokens)
     rewritten = any(
         message.reasoning is None and message.parts is not None and message.parts.count('"type":"text"') > 1
@@ -159,9 +156,9 @@ def _has_thoughts_in_texts(facts: CallFacts, answers: Iterable[Message]) -> str 
 
 
 def _shows_texts(facts: CallFacts) -> str | None:
-    """OTel's google-genai wrote thoughts as texts before 1.3, and says of none that it is one.
+    """OTel's google-genai before 1.3 writes thoughts as texts without a mark.
 
-    Beside a tool call one text may be the thought alone, where tokens of thoughts were counted.
+    Beside a tool call a single text may be only the thought, if tokens of thoughts were counted.
     """
     if facts.operation_name != "generate_content":
         return None
@@ -169,32 +166,32 @@ def _shows_texts(facts: CallFacts) -> str | None:
 
 
 def _shows_unfinished(facts: CallFacts) -> str | None:
-    """OTel's google-genai writes an empty answer with `stop` for an interaction that goes on in the background."""
+    """OTel's google-genai writes an empty answer with `stop` for an interaction that still runs in the background."""
     messages = [choice.message for choice in facts.choices or ()]
     is_empty = not any(one.content or one.tool_calls or one.reasoning or one.parts for one in messages)
     return "answer" if messages and is_empty and facts.usage is None else None
 
 
 def _joins_streams(facts: CallFacts) -> str | None:
-    """OpenInference's google-genai made one part of all parts of a stream: with one tool call, texts as thoughts."""
+    """OpenInference's google-genai before 1.4 joins all parts of a stream to one: one tool call, texts as thoughts."""
     answers = [choice.message for choice in facts.choices or ()] if facts.stream else []
     return "answer" if any(one.tool_calls or one.reasoning is not None for one in answers) else None
 
 
 def _loses_further_tool_calls(facts: CallFacts) -> str | None:
-    """The openlit SDK kept the first tool call of Anthropic's answers before 1.45."""
+    """The openlit SDK before 1.45 keeps only the first tool call of Anthropic's answers."""
     return "answer" if any(choice.message.tool_calls for choice in facts.choices or ()) else None
 
 
 def _loses_items(facts: CallFacts) -> str | None:
-    """OpenLLMetry left function calls and their answers out of the Responses API's prompts before 0.55."""
+    """OpenLLMetry before 0.55 leaves function calls and their results out of the Responses API's prompts."""
     return "prompt" if facts.tools and is_responses_api_id(facts.response_id) else None
 
 
 def _loses_items_of_input(facts: CallFacts) -> str | None:
     """LiteLLM's callback writes all items of the Responses API's prompts as messages.
 
-    One without a role or content (reasoning, a function call, its output) is a user's empty message.
+    Reasoning, function calls and their outputs, which have no role or content, become empty user messages.
     """
     is_lost = any(one.role == "user" and one.content == "" for one in facts.input_messages or ())
     return "prompt" if is_lost and is_responses_api_id(facts.response_id) else None
@@ -208,26 +205,27 @@ def _loses_response_instructions(facts: CallFacts) -> str | None:
 
 
 def _loses_items_of_history(facts: CallFacts) -> str | None:
-    """OTel's genai-openai left function calls and their outputs out of the Responses API's prompts before 1.2.
+    """OTel's genai-openai before 1.2 leaves function calls and their outputs out of the Responses API's prompts.
 
-    Only then is this its scope, whose version is another package's. A prompt without an answer may be a first one.
+    Only these versions have this scope (its version is that of another package).
     """
+    # A prompt without an assistant message may be the first one of a conversation, which lost nothing.
     has_history = any(one.role == "assistant" for one in facts.input_messages or ())
     return "prompt" if has_history and is_responses_api_id(facts.response_id) else None
 
 
 def _flattens_without_items(facts: CallFacts) -> str | None:
-    """Laminar leaves the same out where it flattens a prompt; beside that it writes the items as they were sent."""
+    """Laminar leaves function calls out of flattened prompts; other prompts have all items as they were sent."""
     return _loses_items_of_history(facts) if facts.prompt_known == "flattened attributes" else None
 
 
 def _loses_parameters(facts: CallFacts) -> str | None:
-    """LiveKit writes the definitions of functions without their parameters, which GenAI's conventions leave open."""
+    """LiveKit writes tool definitions without parameters, which GenAI's conventions allow."""
     return "tools" if facts.tools and not any(map(_has_parameters, facts.tools)) else None
 
 
 def _loses_definitions(facts: CallFacts) -> str | None:
-    """Anthropic's client writes no definitions of tools. They are missing where the model calls tools, or did so."""
+    """Anthropic's client writes no tool definitions; they are missing if the prompt or the answer has tool calls."""
     messages = [*(facts.input_messages or ()), *(choice.message for choice in facts.choices or ())]
     has_tools = any(message.tool_calls or message.role == "tool" for message in messages)
     return "tools" if has_tools and facts.tools is None else None
@@ -239,7 +237,7 @@ def _has_parameters(tool: Value) -> bool:
 
 
 def _loses_responses(facts: CallFacts) -> str | None:
-    """OpenLLMetry's JavaScript writes the Responses API's input as one text of JSON, no instructions and no calls."""
+    """OpenLLMetry's JavaScript writes the Responses API's input as one JSON text, without instructions and calls."""
     return "call" if is_responses_api_id(facts.response_id) else None
 
 
@@ -250,7 +248,7 @@ def _joins_tool_calls(facts: CallFacts) -> str | None:
 
 
 def _is_joined(arguments: str) -> bool:
-    """Whether arguments are more than one JSON object."""
+    """Whether arguments have a second JSON object after the first."""
     try:
         _, end = _JSON.raw_decode(arguments.lstrip())
     except ValueError:
@@ -259,7 +257,7 @@ def _is_joined(arguments: str) -> bool:
 
 
 def _keeps_unsent_text(facts: CallFacts) -> str | None:
-    """In the Responses API (there, calls are `fc_…`), agno does not send the text beside calls, but records it."""
+    """With the Responses API (call ids begin with `fc_`), agno records text beside tool calls, but does not send it."""
     prompt = facts.input_messages or ()
     is_of_responses = any((message.tool_call_id or "").startswith("fc_") for message in prompt)
     rewritten = any(message.role == "assistant" and message.tool_calls and message.content for message in prompt)
@@ -267,19 +265,20 @@ def _keeps_unsent_text(facts: CallFacts) -> str | None:
 
 
 def _loses_functions(facts: CallFacts) -> str | None:
-    """OpenLLMetry writes neither the calls nor the results of the older `functions`, nor a refusal in a prompt.
+    """OpenLLMetry loses the calls and results of the older `functions`, and refusals in prompts.
 
-    What is left is an assistant's message that says nothing. In a traced app, the request itself tells what it said.
+    What is left is an empty assistant message.
     """
     says_nothing = any(one.role == "assistant" and one.is_unknown for one in facts.input_messages or ())
+    # Where art-otel is set up in the app, its hook has recorded the request itself.
     return "prompt" if says_nothing and "art" not in facts.conventions else None
 
 
 def _keeps_reasoning_apart(facts: CallFacts) -> str | None:
-    """pydantic-ai sends the reasoning of earlier answers as `<think>` in the text, and records it beside the text.
+    """pydantic-ai sends the reasoning of earlier answers as `<think>` in the text, but records it beside the text.
 
-    Chat Completions have a field for it from 1.60 on, in which it goes back where it came in one; the Responses API has
-    none where the model is not OpenAI's.
+    From 1.60 on it sends the reasoning in a field of Chat Completions, if it came in such a field. The Responses API
+    has no field for models other than OpenAI's.
     """
     prompt = facts.input_messages or ()
     is_there = any(message.role == "assistant" and message.reasoning is not None for message in prompt)
@@ -287,14 +286,14 @@ def _keeps_reasoning_apart(facts: CallFacts) -> str | None:
 
 
 def _may_keep_tags_apart(facts: CallFacts) -> str | None:
-    """From 1.60 on it does so in the Responses API, and in Chat with reasoning that it found as `<think>` in the text.
+    """pydantic-ai from 1.60 on still sends `<think>` in the Responses API, and in Chat if it came as `<think>`.
 
-    That is reasoning behind a text, where Chat's field cannot be, or has the newlines that models write at tags.
+    In Chat such reasoning is known by its place after a text (a field has no place), or by newlines beside the tags.
     """
     if is_responses_api_id(facts.response_id):
         return _keeps_reasoning_apart(facts)
     if any(choice.message.reasoning is not None and choice.message.parts is not None for choice in facts.choices or ()):
-        return "call"  # which text was said before the reasoning is lost
+        return "call"  # it is lost which of the texts came before the reasoning
     prompt = [one for one in facts.input_messages or () if one.role == "assistant" and one.reasoning is not None]
     return "prompt" if any(map(_may_have_been_tagged, prompt)) else None
 
@@ -305,7 +304,7 @@ def _may_have_been_tagged(message: Message) -> bool:
 
 
 def _sends_blank_text(facts: CallFacts) -> str | None:
-    """Strands sends an answer that said nothing as the text `[blank text]`, and records it as it was."""
+    """Strands sends an empty answer as the text `[blank text]`, but records it as empty."""
     prompt = facts.input_messages or ()
     return "prompt" if any(one.role == "assistant" and one.says_nothing for one in prompt) else None
 
@@ -360,11 +359,11 @@ _VERSIONS: Final[dict[str, tuple[tuple[_VersionNumbers, _VersionNumbers, _FindLo
         ((1, 60), values.LATEST, _may_keep_tags_apart),
     ),
 }
-"""Recorders of which some versions are doubted: the first, the first that is mended, and how they are judged."""
+"""Recorders with doubted versions: the first doubted one, the first repaired one, and the function for these."""
 
 _BEFORE: Final[dict[str, tuple[str, _FindLoss]]] = {
     "openlit.instrumentation.anthropic": ("gen_ai.tool.call.arguments", _loses_further_tool_calls),
 }
-"""Recorders that name no version: an attribute that came with the mended one, and how those without it are judged."""
+"""Recorders that write no version: an attribute that only repaired versions write, and the function for the others."""
 
 _JUDGED_SCOPES: Final = frozenset((*_JUDGES, *_VERSIONS, *_BEFORE, _NEMO_RELAY_SCOPE))

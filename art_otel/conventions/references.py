@@ -1,8 +1,9 @@
-"""References: content that a recorder put into files or objects of its own, which spans and log records name by URL.
+"""References: content that a recorder wrote into separate files, which spans and log records refer to by URL.
 
-OTel's own instrumentors do so with `OTEL_INSTRUMENTATION_GENAI_COMPLETION_HOOK=upload`: instead of an attribute
-`gen_ai.input.messages` a span, or its event, has `gen_ai.input.messages_ref`, the URL of a file with the same JSON.
-Whoever reads these files (`engines.referenced_content`) puts the content where the reference was.
+    gen_ai.input.messages_ref = "file:///dump/7f3a.json"     ->     gen_ai.input.messages = the JSON of this file
+
+OTel's own instrumentors write references with `OTEL_INSTRUMENTATION_GENAI_COMPLETION_HOOK=upload`.
+`engines.referenced_content` reads the files.
 
 Source of the format: `opentelemetry.util.genai._upload.completion_hook` (opentelemetry-util-genai 0.4b0 to 1.3b0).
 """
@@ -21,12 +22,12 @@ _OUTPUT: Final = "gen_ai.output.messages"
 _INSTRUCTIONS: Final = "gen_ai.system_instructions"
 _TOOLS: Final = "gen_ai.tool.definitions"
 REFERENCES: Final = {f"{name}_ref": name for name in (_INPUT, _OUTPUT, _INSTRUCTIONS, _TOOLS)}
-"""What refers to content, and the attribute that would hold it."""
+"""The attributes with references, and for each the attribute that has the content itself."""
 
 
 def references_of(attributes: Attributes) -> dict[str, str]:
-    """The references to content that is not there itself: the attribute that would hold it, and the URL."""
-    if REFERENCES.keys().isdisjoint(attributes.keys()):  # as of nearly all records
+    """The URLs of content that the attributes only refer to, by the attribute that would have the content."""
+    if REFERENCES.keys().isdisjoint(attributes.keys()):  # fast path of nearly all records
         return {}
     return {
         name: url
@@ -36,7 +37,7 @@ def references_of(attributes: Attributes) -> dict[str, str]:
 
 
 def with_content(attributes: Attributes, contents: Mapping[str, str]) -> dict[str, Value]:
-    """Put the contents, by the attributes that hold them, in the place of the references to them."""
+    """Replace references by the contents, which are given by attribute."""
     replaced = {name: value for name, value in attributes.items() if REFERENCES.get(name) not in contents}
     return {**replaced, **contents}
 
@@ -47,7 +48,7 @@ def refers_to_content(families: NameFamilies) -> bool:
 
 
 def find_unread(recording: SpanRecording, facts: CallFacts) -> Iterator[Gap]:
-    """The gaps of content that is only referred to, and that no other attribute has."""
+    """Gaps of content that was not read from its file, and that no other attribute has."""
     unread: dict[str, str] = {}
     for attributes in (recording.span.attributes, *[log.attributes for log in recording.logs]):
         unread |= references_of(attributes)

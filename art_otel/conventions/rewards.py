@@ -1,9 +1,10 @@
-"""Rewards: what spans and log records say a rollout, step or call was worth.
+"""Rewards: read the rewards that spans and log records have for a rollout, step or call.
 
-Invariant: a reward's value is a finite float as it was given, or None when only a label was given. What claims to be a
-reward and is neither becomes a BadReward, so that it is counted and never trained on. Read are the event
-`gen_ai.evaluation.result` (GenAI), `art.reward` (ours), `rl.reward.score`
-(https://github.com/open-telemetry/semantic-conventions-genai/issues/88) and Agent Lightning's annotation spans.
+These forms are read: the event `gen_ai.evaluation.result` (GenAI), `art.reward` (ours), `rl.reward.score`
+(https://github.com/open-telemetry/semantic-conventions-genai/issues/88), and Agent Lightning's annotation spans.
+
+Invariant: a reward's value is a finite float as it was given, or None if only a label was given. A reward without both
+becomes a BadReward, which is counted and never trained.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from art_otel.conventions.roles import role_of
 from art_otel.spans import Attributes, LogRecord, Span, Value
 
 SPAN_NAME: Final = "span "
-"""Before the id of a span that stands for that of a response."""
+"""The prefix of a span id that a reward names in place of a response id."""
 
 EVALUATION: Final = "gen_ai.evaluation.result"
 
@@ -34,22 +35,22 @@ _HAVING_RESPONSES: Final = ("agent", "embeddings", "retrieval")
 _AGENTLIGHTNING_SPANS: Final = frozenset({"agentlightning.annotation", "agentlightning.reward"})
 _AGENTOPS_OUTPUTS: Final = ("agentops.task.output", "agentops.entity.output")
 _GIVING: Final = frozenset({_SCORE, _LABEL, names.REWARD, _RL_SCORE, names.ROLLOUT_FACTS, *_AGENTOPS_OUTPUTS})
-"""Attributes without one of which only events and Agent Lightning's own spans give a reward."""
+"""Attributes that carry a reward. A span without any of them can only have one in events, or be Agent Lightning's."""
 
 _GIVING_TO_OTHERS: Final = _GIVING - {names.REWARD, _RL_SCORE}
-"""Those that may name a response; the other two give a reward to their own span, if that is no reward span."""
+"""Attributes whose reward may name a response. The other two reward their own span, unless it is a reward span."""
 
 _BEHIND_EVENTS: Final = 1 << 20
-"""The position of a span's first reward in attributes: the same however many of its events were delivered."""
+"""The position of the first reward in attributes: fixed, so that lost events do not change it."""
 
 
 class RecordedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A reward as it was recorded. `response_id` names the response it judges, if one was named.
+    """A reward as it was recorded. `response_id` is the response that it judges, if it names one.
 
-    `choice`, `token_start` and `token_end` say which part of a call it judges. `facts` are attributes of the rollout
-    that were given with it, as JSON; without a value and a label there is nothing else. `position` orders the rewards
-    of one span and tells them apart: its events, then its attributes, then its log records. `order` sorts those
-    of one time that stand on different spans.
+    `choice`, `token_start` and `token_end` are the judged part of a call. `facts` are attributes of the rollout that
+    were given with the reward, as JSON; a record without value and label has only facts. `position` identifies and
+    orders the rewards of one span: events, then attributes, then log records. `order` sorts rewards of equal time on
+    different spans.
     """
 
     name: str
@@ -68,14 +69,14 @@ class RecordedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class BadReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Something that claims to be a reward and has no number and no label, or judges tokens that cannot be."""
+    """A reward without a number and a label, or for a part of a call that cannot exist."""
 
     name: str
     detail: str
 
 
 def rewards_of(span: Span) -> list[RecordedReward | BadReward]:
-    """The rewards on a span: of events, our attribute, `rl.reward.score`, Agent Lightning's (its primary first)."""
+    """Read the rewards of a span: from events, our attribute, `rl.reward.score`, Agent Lightning's (primary first)."""
     has_others = span.name in _AGENTLIGHTNING_SPANS or not span.attributes.keys().isdisjoint(_GIVING)
     if not span.events and not has_others:
         return []
@@ -98,7 +99,7 @@ def rewards_of(span: Span) -> list[RecordedReward | BadReward]:
 
 
 def may_give_to_others(span: Span) -> bool:
-    """Whether a reward on the span may be for anything but the span, as far as its links do not say it."""
+    """Whether a reward on the span may be for another target than the span, apart from its links."""
     if span.events or span.name in _AGENTLIGHTNING_SPANS or span.name.startswith(names.REWARD_SPAN_PREFIX):
         return True
     return not span.attributes.keys().isdisjoint(_GIVING_TO_OTHERS)
@@ -109,7 +110,7 @@ def _with(reward: RecordedReward | BadReward, **fields: object) -> RecordedRewar
 
 
 def _of_attributes(span: Span) -> list[RecordedReward | BadReward]:
-    """The rewards in a span's own attributes. Those of a reward span may name a response beside them."""
+    """Read the rewards in a span's own attributes. A reward span may also name a response."""
     time_ns = span.start_ns if span.end_ns is None else span.end_ns
     on_reward_span = span.name.startswith(names.REWARD_SPAN_PREFIX)
     reader = AttributeReader(span.attributes)
@@ -139,13 +140,11 @@ def evaluation_attributes(
     explanation: str | None = None,
     response_id: str | None = None,
 ) -> dict[str, str | float]:
-    """A reward as the attributes of the event `gen_ai.evaluation.result`, from which it is read again.
-
-    `art.reward` beside a name of the app's own tells it from what others evaluate.
-    """
+    """Write a reward as attributes of the event `gen_ai.evaluation.result`, the inverse of reading it."""
     fields = {
         _EVALUATION_NAME: name,
         _SCORE: value,
+        # Tells an app's reward with its own name from an evaluation by others.
         names.REWARD: None if name == REWARD_NAME else value,
         _LABEL: label,
         _EXPLANATION: explanation,
@@ -155,20 +154,20 @@ def evaluation_attributes(
 
 
 def part_attributes(choice: int | None, token_start: int | None, token_end: int | None) -> dict[str, int]:
-    """The part of a call that a reward judges, as further attributes of that event."""
+    """Write the judged part of a call as further attributes of `evaluation_attributes`."""
     fields = zip(_PART, (choice, token_start, token_end), strict=True)
     return {key: value for key, value in fields if value is not None}
 
 
 def rewards_of_log(log: LogRecord) -> list[RecordedReward | BadReward]:
-    """The reward that a log record gives, if it is an evaluation result."""
+    """Read the reward of a log record, if it is an evaluation result."""
     if event_name(log) != EVALUATION:
         return []
     return [_evaluation({**(values.mapping(log.body) or {}), **log.attributes}, log.time_ns)]
 
 
 def has_response(span: Span, response_id: str) -> bool:
-    """Whether the span has this response although it is no LLM call: an agent, or a stored response that was read."""
+    """Whether the span names this response without being an LLM call: an agent's span, or a fetch of a response."""
     return span.attributes.get(RESPONSE_ID) == response_id and role_of(span) in _HAVING_RESPONSES
 
 
@@ -187,7 +186,7 @@ def _evaluation(attributes: Attributes, time_ns: int) -> RecordedReward | BadRew
 
 
 def _of_part(attributes: Attributes, reward: RecordedReward | BadReward) -> RecordedReward | BadReward:
-    """The reward, of the part of a call that the attributes name."""
+    """The reward with the part of a call that the attributes name."""
     if isinstance(reward, BadReward) or attributes.keys().isdisjoint(_PART):
         return reward
     recorded = [attributes.get(name) for name in _PART]
@@ -202,7 +201,7 @@ def _of_part(attributes: Attributes, reward: RecordedReward | BadReward) -> Reco
 
 
 def is_part(choice: int | None, token_start: int | None, token_end: int | None) -> bool:
-    """Whether they name a part of a call: a choice from 0 on, and a range of tokens that is not empty, or none."""
+    """Whether the values may be a part of a call: a choice from 0 on, and a range of at least one token, or none."""
     if choice is not None and choice < 0:
         return False
     if token_start is None or token_end is None:

@@ -1,12 +1,15 @@
-"""Roles: what each span represents, so that only requests for a completion become calls.
+"""Roles: what each span represents: a call (inference), an agent, a tool, …, or something else.
 
-Invariant: a span is "inference" only when it asked a model for a completion. Fetching a stored response is retrieval,
-and a server's own span about usage and latency is "other". So is our own span of a rollout or step, although LiteLLM
-may write a call onto it while it is current. The SDK drops a span's oldest attributes beyond its limit, which are the
-ones that name its role; then it is inferred from the others.
+    gen_ai.operation.name = chat          inference        only these spans become calls
+    fetch of a stored response            retrieval
+    a server's span of usage, latency     other
+    our span of a rollout or step         other            even if LiteLLM wrote a call onto it
 
-What a role follows from is asked of the families of a span's names (`attribute_names`), so that the spans of one
-instrumentor are asked once.
+Invariant: a span is "inference" only if it asked a model for a completion. An SDK at its attribute limit drops the
+oldest attributes, which name the role; then the role is inferred from the remaining attributes.
+
+Roles are computed from the families of a span's attribute names (`attribute_names`), once for all spans of an
+instrumentor that have the same names.
 """
 
 import re
@@ -46,9 +49,9 @@ _OPERATIONS: Final[dict[str, Role]] = {
     **dict.fromkeys(("create_memory", "search_memory", "update_memory", "upsert_memory", "delete_memory"), "other"),
     **dict.fromkeys(("create_memory_store", "delete_memory_store"), "other"),
 }
-"""GenAI's operations (v0.1.0 and the drafts behind it); `agent_step` is the AI SDK's, around a call. What a workflow or
-a plan asks models has spans of its own. Any other word says nothing, and other attributes do: OpenLLMetry's LangChain
-0.53 has the operation `llm_request` beside the type `chat`."""
+"""GenAI's operations (v0.1.0 and later drafts); `agent_step` is the AI SDK's span around a call. Calls of a workflow or
+a plan have spans of their own, so these are `other`. For any other word the other attributes decide: OpenLLMetry's
+LangChain 0.53 has the operation `llm_request` beside the type `chat`."""
 
 _OPENINFERENCE_KINDS: Final[dict[str, Role]] = {
     "LLM": "inference",
@@ -57,11 +60,11 @@ _OPENINFERENCE_KINDS: Final[dict[str, Role]] = {
     "TOOL": "tool",
 }
 _UNKNOWN_KIND: Final = "UNKNOWN"
-"""What Phoenix writes on every span that had no kind."""
+"""The kind that Phoenix writes on every span without a kind."""
 
 _TRACELOOP_KINDS: Final[dict[str, Role]] = {"agent": "agent", "tool": "tool"}
 _MERGED_TOOLS: Final = "(merged tools)"
-"""What Google's ADK names a span beside those of several tools, which is no execution of its own."""
+"""The tool name of a span that Google's ADK makes beside the spans of several tools: it is no execution."""
 
 _CONTENT_PREFIXES: Final = (
     genai.INPUT_MESSAGES,
@@ -79,7 +82,7 @@ _COMPLETION_NAMES: Final = re.compile(
     r"gen_ai\.(prompt|completion)\.\d|gen_ai\.(input|output)\.messages$|llm\.(input|output)_messages\.\d"
     r"|(gen_ai|llm)\.usage\.|gen_ai\.response\.|llm\.token_count\."
 )
-"""Attributes of a completion, written late enough to outlive the ones that name the role."""
+"""Attributes of a completion: written last, so that they are still there when those that name the role were dropped."""
 
 _INSTRUMENTORS: Final = re.compile(
     r"(opentelemetry|openinference)\.instrumentation\.(genai\.)?"
@@ -88,11 +91,11 @@ _INSTRUMENTORS: Final = re.compile(
 """Scopes whose spans are requests to a model."""
 
 _SELF_TRACING: Final = frozenset({ANTHROPIC_SDK})
-"""Scopes of clients that trace themselves as soon as there is a provider, by default without content: where another
-instrumentor records their calls without being the span around them (LangChain's), they would be there twice."""
+"""Scopes of clients that trace themselves if there is a tracer provider, by default without content. Such a call would
+count twice if another instrumentor records it in a span that is not around the client's (LangChain's)."""
 
 _MAY_BE_CLIENT: Final = ("client", "unspecified")
-"""SDKs always set a kind; some stores (Phoenix, MLflow) do not keep it."""
+"""Span kinds of a call: SDKs set `client`, but some stores (Phoenix, MLflow) lose the kind."""
 
 _ROLE_PREFIXES: Final = (
     "gen_ai.",
@@ -101,18 +104,19 @@ _ROLE_PREFIXES: Final = (
     "traceloop.",
     *chain.from_iterable(dialect.prefixes for dialect in DIALECTS),
 )
-"""How the attributes begin that name a role or are left of one."""
+"""Prefixes of the attributes that name a role, or from which a role can be inferred."""
 
 AGENT_NAME: Final = "gen_ai.agent.name"
 
 _OURS: Final = frozenset({ROLLOUT_NAME, STEP_INDEX, UNTRAINED})
-"""What our own spans have that are around calls: one of these."""
+"""Attributes of our own spans that enclose calls: each has at least one of them."""
 
 
 def role_of(span: Span, families: NameFamilies | None = None) -> Role:
-    """The role of a span: what it represents. `families` are those of its names, where they were asked for before."""
+    """The role of a span. `families` are those of its attribute names, if the caller has them already."""
     families = families_of(span.attributes) if families is None else families
-    if genai.OPERATION_NAME not in families and _is_unmarked(span, families):  # most calls name their operation
+    # Fast path: most spans of an app have no attribute that names a role. Calls mostly name their operation.
+    if genai.OPERATION_NAME not in families and _is_unmarked(span, families):
         return "other"
     role = _named_role(span, families)
     if role == "tool" and span.attributes.get(TOOL_NAME) == _MERGED_TOOLS:
@@ -131,7 +135,7 @@ def role_of(span: Span, families: NameFamilies | None = None) -> Role:
 
 
 def has_call_attributes(span: Span) -> bool:
-    """Whether our own span that is no call has attributes of one, which an instrumentor wrote onto it."""
+    """Whether an instrumentor wrote the attributes of a call onto our own span of a rollout or step."""
     if not _is_ours(span):
         return False
     families = families_of(span.attributes)
@@ -139,15 +143,15 @@ def has_call_attributes(span: Span) -> bool:
 
 
 def _is_ours(span: Span) -> bool:
-    """Whether it is our own span of a rollout, a step or an untrained part.
+    """Whether the span is ours and of a rollout, a step or an untrained part.
 
-    Our hook writes spans of calls, too, which are a client's: a call may be marked untrained itself.
+    Our hook writes spans of calls, too. Their kind is "client", and such a call may be marked untrained itself.
     """
     return span.scope.name == ART_OTEL and span.kind != "client" and not _OURS.isdisjoint(span.attributes)
 
 
 def _is_unmarked(span: Span, families: NameFamilies) -> bool:
-    """Whether nothing on the span can name a role, as on most spans of an application."""
+    """Whether nothing on the span can name a role. That is so for most spans of an application."""
     if span.dropped_attributes_count or span.name.startswith(_AGENT_SPAN_PREFIX):
         return False
     return not families.starting(_ROLE_PREFIXES)
@@ -164,19 +168,19 @@ def may_have_role(names: Iterable[str]) -> bool:
 def may_be_call(scope_name: str, span_name: str, attributes: Attributes) -> bool:
     """Whether a span that has just started will be a call: instrumentors name it before they set its role."""
     role = _operation_role(attributes)
-    if role is None and _INSTRUMENTORS.match(scope_name):  # an app may give spans of its own around calls a kind, too
+    if role is None and _INSTRUMENTORS.match(scope_name):  # not for an app's own spans, whose kind may be around calls
         kind = values.text(attributes.get(openinference.SPAN_KIND)) or ""
         role = _OPENINFERENCE_KINDS.get(kind.upper()) or _OPERATIONS.get(operation_of_name(span_name) or "")
     return role == "inference" and not span_name.endswith(_COUNT)
 
 
 def names_model(span: Span) -> bool:
-    """Whether a span names the model of a request, as an app's own does that lacks what makes it a call."""
+    """Whether a span names a request's model. An app's own span may do so and still lack what makes it a call."""
     return genai.REQUEST_MODEL in span.attributes
 
 
 def agent_name(span: Span) -> str | None:
-    """The name of the agent that the span ran."""
+    """The name of the agent on the span, or None."""
     attributes = span.attributes
     named = values.text(attributes.get(AGENT_NAME)) or values.text(attributes.get(openinference.AGENT_NAME))
     if named is None and span.name.startswith(_AGENT_SPAN_PREFIX):
@@ -185,12 +189,12 @@ def agent_name(span: Span) -> str | None:
 
 
 def _named_role(span: Span, families: NameFamilies) -> Role:
-    """Return the role that the span's conventions name, else the one that its other attributes show."""
+    """The role that the span's conventions name, else the role that its other attributes show."""
     return _stated_role(span, families) or _inferred_role(span, families)
 
 
 def _stated_role(span: Span, families: NameFamilies) -> Role | None:
-    """The role that the span's conventions name; the first that names one wins."""
+    """The role that the span's conventions name; the first convention that names one decides."""
     for role in families.memo(role_readers):
         if (named_role := role(span)) is not None:
             return named_role
@@ -213,7 +217,7 @@ def _operation_role(attributes: Attributes) -> Role | None:
 
 
 def _inferred_role(span: Span, families: NameFamilies) -> Role:
-    """The role of a span that names none, by its span name and by the attributes that are left."""
+    """The role of a span whose conventions name none, by its span name and its remaining attributes."""
     reader = AttributeReader(span.attributes)
     names_operation = genai.OPERATION_NAME in span.attributes
     if _shows_messages(span, families) and not (names_operation and span.kind not in _MAY_BE_CLIENT):
@@ -240,7 +244,7 @@ def _names_completion(families: NameFamilies) -> bool:
 
 
 def _shows_messages(span: Span, families: NameFamilies) -> bool:
-    """Whether a span has a model, a prompt and an answer (none where the request failed), and is no agent's."""
+    """Whether a span has a model, a prompt and an answer (or an error), and is no agent's span."""
     if genai.REQUEST_MODEL not in families or families.among((AGENT_NAME, openinference.AGENT_NAME)):
         return False
     is_answered = span.status == "error" or bool(families.starting(_ANSWER))
@@ -248,28 +252,28 @@ def _shows_messages(span: Span, families: NameFamilies) -> bool:
 
 
 def may_be_run(span: Span, families: NameFamilies) -> bool:
-    """Whether messages alone make an app's own span a call: around other calls it is that of their run."""
+    """Whether an app's own span counts as a call only for its messages. If it encloses calls, it is their run."""
     if span.kind in _MAY_BE_CLIENT or _INSTRUMENTORS.match(span.scope.name):
         return False
     return _stated_role(span, families) is None and _shows_messages(span, families)
 
 
 def _is_evaluation(span: Span, families: NameFamilies) -> bool:
-    """Whether the span gives a score to a response: it names that response and is no request for it."""
+    """Whether the span carries a score for a response: it names the response's id, but is not its request."""
     if span.name.startswith(REWARD_SPAN_PREFIX) and REWARD in span.attributes:
         return True
     return bool(families.starting(_EVALUATION_PREFIX))
 
 
 def _is_uncaptured(span: Span, families: NameFamilies) -> bool:
-    """Whether a client traced its call on its own: in a trace of its own, without what was sent and sampled."""
+    """Whether a self-tracing client made the span alone: in a trace of its own, and without content."""
     if span.parent_span_id is not None or span.events:
         return False
     return not families.starting((*_CONTENT_PREFIXES, "art."))
 
 
 def _is_fetch(span: Span) -> bool:
-    """Whether a stored response was fetched, which instrumentors record as a call without a model or input."""
+    """Whether the span is a fetch of a stored response: instrumentors record it as a call without model or input."""
     if span.name.endswith(_INTERACTION_FETCH):
         return True
     attributes = span.attributes
@@ -280,18 +284,18 @@ def _is_fetch(span: Span) -> bool:
 
 
 _COUNT: Final = "messages.count_tokens"
-"""The end of the name of OpenInference's spans of requests to Anthropic that only count the tokens of a prompt."""
+"""The end of span names of OpenInference for requests to Anthropic that only count a prompt's tokens."""
 
 _INTERACTION_FETCH: Final = "InteractionsResource.get"
-"""The end of the name of OpenInference's spans of Gemini's interactions that were fetched."""
+"""The end of span names of OpenInference for fetches of Gemini's interactions."""
 
 _REQUEST: Final = '{"messages":'
-"""How a request body begins, and no response."""
+"""The beginning of a request body. No response begins like this."""
 
 _ANSWERED: Final = ("llm.output_messages.", "llm.token_count.")
 
 
 def prepares(attributes: Attributes, families: NameFamilies) -> bool:
-    """Whether a span's output is a request, which another span makes."""
+    """Whether a span only prepares a request, which is its output and which another span sends."""
     output = attributes.get(OUTPUT_VALUE)
     return isinstance(output, str) and output.startswith(_REQUEST) and not families.starting(_ANSWERED)

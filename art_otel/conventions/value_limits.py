@@ -1,24 +1,26 @@
-"""Value limits: attributes that a backend or an SDK cut at a length, without any mark, told by their lengths.
+"""Value limits: find attributes that a backend or an SDK cut at a length limit without any mark, by their lengths.
 
-A limit cuts every text that is longer, so on a span that it cut no text is longer than the limit, and the longest ones
-are exactly as long. Invariant: only texts of the greatest length on a span (its attributes and those of its events and
-log records) are ever called cut, and only if the length is shown to be a limit in one of these ways:
+    lengths of a span's texts      2048, 2048, 311, 40        the two longest were cut at 2,048
+                                   5123, 2048, 311, 40        nothing was cut: a text is longer
 
-1. it is a limit of the table `LIMITS`, of 1,024 or more: 2,048 bytes is Tempo's, 4,095 characters New Relic's; or a
-   power of two, or one less, from 2,048 on: people set such limits, and hardly a text that long has just that length;
-2. one of several texts of that length is JSON that ends in the middle; of one alone, if it is of an answer or the
-   arguments of a tool call and the length is a number that people choose (apps cut what their tools answer);
-3. several texts of that length differ, and chance does not make them: an answer and two other texts of 128 or more, or
-   two texts of both kinds or three of one kind at a number that people choose (a multiple of 50 or 128, a power of two
-   or one less), of 64 or more. Boards of a game, which are all of one length, are rarely that long, and rarely the
-   longest texts of a span.
+A limit cuts every longer text. So if a limit cut a span, no text on the span is longer than the limit, and the longest
+texts are exactly as long as it. Invariant: only texts of the greatest length on a span (its attributes, those of its
+events and log records) count as cut, and only if the length is shown to be a limit in one of these ways:
 
-A text that is whole JSON is not cut, whatever its length. Messages inside of JSON are not judged: a limit cuts the
-whole attribute, which then is no JSON and is unknown. So a tool's answer that the app itself cut to 2,048 characters
-counts as whole wherever anything longer stands on the span.
+1. it is in the table `LIMITS` and at least 1,024 (2,048 bytes is Tempo's limit, 4,095 characters New Relic's), or it
+   is a power of two, or one less, from 2,048 on: people set such limits, and a text rarely has just this length;
+2. one of several different texts of this length is JSON that ends in the middle. For a single text this counts only if
+   it is an answer or tool arguments, and the length is a number that people choose: apps themselves cut tool results;
+3. several different texts have this length, which chance rarely makes: an answer and two other texts of 128 or more;
+   or, at a number that people choose (a multiple of 50 or 128, a power of two or one less) of 64 or more, an answer and
+   another text, or any three texts. (Boards of a game have one length, too, but are rarely a span's longest texts.)
 
-Lengths: SDKs count characters (Python and Go code points, JavaScript, Java and .NET UTF-16 units), backends bytes of
-UTF-8; those that cut at a whole character leave up to 3 bytes less. All three are compared where a text is not ASCII.
+Whole JSON is never cut, whatever its length. Messages inside of JSON are not judged: a limit cuts the whole attribute,
+which is then no JSON. So a tool result that the app itself cut to 2,048 characters counts as whole if anything longer
+is on the span.
+
+Units: SDKs count characters (Python and Go code points; JavaScript, Java and .NET UTF-16 units), backends count UTF-8
+bytes, and some leave up to 3 bytes to end at a whole character. For texts that are not ASCII all three are tried.
 """
 
 import re
@@ -34,10 +36,10 @@ LengthUnit: TypeAlias = Literal["characters", "bytes"]
 
 
 class ValueLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """A documented limit: who sets it, the greatest length of a value, and what a cut text ends with.
+    """A documented limit: who sets it, the greatest length of a value in `unit`, and the ending of a cut text.
 
-    The ending is part of the length. `length` is None where a user chooses any number. `source` is the project and
-    file, or the page of its docs.
+    The ending counts in the length. `length` is None if users choose any number. `source` is the project and file, or
+    the page of its docs.
     """
 
     setter: str
@@ -118,11 +120,11 @@ LIMITS: Final = (
         source="opentelemetry-collector-contrib: pkg/ottl/ottlfuncs/func_truncate_all.go",
     ),
 )
-"""The limits that are known. Those below `_ALONE` and those that are any number need a second text to be shown."""
+"""All known limits. Limits below `_ALONE`, or of any number, are recognized only by a second text of this length."""
 
 
 class CutValue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An attribute whose text was cut: its name, what of the call it holds, and what shows that it was cut."""
+    """An attribute whose text was cut: its name, the field of the call, and the evidence."""
 
     name: str
     field: Literal["prompt", "answer"]
@@ -130,7 +132,7 @@ class CutValue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def cut_values(recording: SpanRecording) -> tuple[CutValue, ...]:
-    """The attributes with content that a limit cut."""
+    """Find the attributes with content that a limit cut."""
     carriers = (recording.span, *recording.span.events, *recording.logs)
     values = [value for record in carriers for value in record.attributes.values() if type(value) is str]
     lengths = [*map(len, values)]
@@ -143,13 +145,14 @@ def cut_values(recording: SpanRecording) -> tuple[CutValue, ...]:
         and not _is_chosen(longest)
         and all(map(str.isascii, values))
     ):
-        return ()  # as on nearly all spans
+        return ()  # fast path of nearly all spans
     texts = [
         (name, value)
         for record in carriers
         for name, value in record.attributes.items()
         if type(value) is str and len(value) >= _SHORTEST
     ]
+    # Backends count bytes, SDKs code points or UTF-16 units: the limit's unit is unknown, so all three are tried.
     return (
         _cut_at(texts, [_utf8_length(text) for _, text in texts], "bytes")
         or _cut_at(texts, [len(text) for _, text in texts], "characters")
@@ -158,21 +161,23 @@ def cut_values(recording: SpanRecording) -> tuple[CutValue, ...]:
 
 
 _SHORTEST: Final = 64
+"""The least length of a cut text: shorter texts often have equal lengths by chance."""
 _ALONE: Final = 1024
-"""The least limit that is believed where one text alone ends at it: of shorter texts many have just its length."""
+"""The least limit of the table that a single text can show: many shorter texts have just such a length by chance."""
 
 _ALONE_OF_ANY: Final = 2048
-"""The least power of two, or one less, that is believed like that although no row of the table has it."""
+"""The least power of two, or one less, that a single text can show to be a limit although it is not in the table."""
 
 _CERTAIN: Final = 128
+"""The least length at which an answer and two other texts show a limit that nobody would choose."""
 _WHOLE_CHARACTER: Final = 3
-"""How many bytes a limit of bytes may leave free, where the next character has more."""
+"""How many bytes a limit of bytes may leave free, if the next character needs more."""
 
 _LENGTHS: Final = frozenset(limit.length for limit in LIMITS if limit.length is not None)
 
 
 def _cut_at(texts: Sequence[tuple[str, str]], lengths: Sequence[int], unit: LengthUnit) -> tuple[CutValue, ...]:
-    """The texts that are cut if the greatest of their lengths, in one unit, is shown to be a limit."""
+    """The texts that were cut, if the greatest of their lengths in this unit is shown to be a limit."""
     top = max(lengths)
     spare = _WHOLE_CHARACTER if unit == "bytes" else 0
     at_top = [
@@ -202,7 +207,7 @@ def _cut_at(texts: Sequence[tuple[str, str]], lengths: Sequence[int], unit: Leng
 
 
 def _documented(texts: Sequence[tuple[str, str]], top: int, unit: LengthUnit) -> ValueLimit | None:
-    """The limit of the table that the greatest length is, or that a cut at a whole character leaves."""
+    """The limit of the table that has the greatest length, or that leaves it when it cuts at a whole character."""
     spare = _spare(texts, unit)
     for limit in LIMITS:
         if limit.length is None or limit.length < _ALONE or limit.unit != unit:
@@ -213,12 +218,12 @@ def _documented(texts: Sequence[tuple[str, str]], top: int, unit: LengthUnit) ->
 
 
 def _spare(texts: Sequence[tuple[str, str]], unit: LengthUnit) -> int:
-    """How much a limit may leave free in these texts."""
+    """How many units a limit may leave free in these texts."""
     return 0 if unit == "characters" or all(text.isascii() for _, text in texts) else _WHOLE_CHARACTER
 
 
 def _shown_by(texts: Sequence[tuple[str, str]], top: int, unit: LengthUnit) -> str | None:
-    """What shows that a length is a limit, where several texts have it; None where it may be chance."""
+    """The evidence that a length is a limit (ways 2 and 3); None if it may be chance."""
     different = {text for _, text in texts}
     if len(different) < 2:
         is_torn = _is_chosen(top) and any(_is_sampled(name) and _is_torn_json(text) for name, text in texts)
@@ -234,7 +239,7 @@ def _shown_by(texts: Sequence[tuple[str, str]], top: int, unit: LengthUnit) -> s
 
 
 def _is_chosen(length: int) -> bool:
-    """Whether people choose such a number as a limit."""
+    """Whether the length is a number that people choose as a limit."""
     return length % 50 == 0 or length % 128 == 0 or _is_power_of_two(length)
 
 
@@ -266,7 +271,7 @@ def _is_whole_json(text: str) -> bool:
 
 
 def _utf8_length(text: str) -> int:
-    """The bytes of a text as UTF-8; a character that was torn and became U+FFFD counts as nothing."""
+    """The UTF-8 bytes of a text, without U+FFFD at its end, which stands for a character that was cut in the middle."""
     return len(text) if text.isascii() else len(text.rstrip("\ufffd").encode("utf-8", "surrogatepass"))
 
 
@@ -280,7 +285,7 @@ _ASIDE: Final = re.compile(
     r"|(?:.*\.)?(?:metadata|hidden_params|model_config|model_parameters)(?:$|\.)"
     r"|logfire\.(?:msg|json_schema|scrubbed)|gen_ai\.(?:task|workflow|agent)\."
 )
-"""Names of attributes that hold nothing of what was sent and sampled, or repeat it from outside of the call."""
+"""Names of attributes without content of the call: neither prompt nor answer, or a copy from outside of the call."""
 
 _ANSWER: Final = re.compile(
     r"completion|response|choice|assistant|(?:^|[._])(?:spanO|o)utputs?(?:$|[._])|output_messages", re.IGNORECASE
@@ -289,7 +294,7 @@ _ANSWER: Final = re.compile(
 
 @lru_cache(maxsize=4096)
 def may_hold_content(name: str) -> bool:
-    """Whether an attribute of this name may hold something of what was sent and sampled."""
+    """Whether an attribute with this name may have content of the prompt or the answer."""
     return _ASIDE.match(name) is None
 
 
@@ -300,5 +305,5 @@ def _is_answer(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_sampled(name: str) -> bool:
-    """Whether an attribute of this name holds what a model sampled: an answer, or the arguments of a tool call."""
+    """Whether an attribute with this name has sampled content: an answer, or the arguments of a tool call."""
     return _is_answer(name) or name.endswith("arguments")

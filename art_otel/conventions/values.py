@@ -1,8 +1,10 @@
-"""Values: the value of a third-party attribute, narrowed to the expected type, or None.
+"""Values: narrow the value of a third-party attribute to the expected type, or to None.
 
-Invariant: the narrowing functions never raise and never guess: a value of another type is None. Numbers and
+    integer("12")   12          integer("twelve")   None          flag("true")   True
+
+Invariant: the narrowing functions never raise and never guess: a value of another type becomes None. Numbers and
 booleans are also accepted as text, because some stores (ClickHouse's `map<string, string>`) keep no types. `decode`
-and `json_safe` raise ParseError, so that their caller can say which attribute was bad.
+and `json_safe` raise ParseError, so that the caller can add the attribute's name.
 """
 
 import base64
@@ -17,17 +19,17 @@ from art_otel.errors import ParseError
 from art_otel.spans import Value
 
 MAX_DEPTH: Final = 64
-"""Values nested deeper are refused: what reads or writes them later must not run out of stack."""
+"""Values that are nested deeper are refused, so that later readers and writers do not run out of stack."""
 
 _DECODER: Final = msgspec.json.Decoder()
 
 
 LATEST: Final = (1 << 30,)
-"""The numbers of a version that is named nowhere."""
+"""The numbers of an unknown version: it counts as the newest one."""
 
 
 def version_numbers(version: str | None) -> tuple[int, ...]:
-    """The numbers of a version, without those of a beta; who names none is new."""
+    """The numbers of a version without its beta suffix: (1, 2) for `1.2b0`; `LATEST` for None."""
     return tuple(map(int, re.findall(r"\d+", (version or "").partition("b")[0]))) or LATEST
 
 
@@ -43,7 +45,7 @@ def number(value: Value) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     if isinstance(value, str) and "_" in value:
-        return None
+        return None  # Python's float reads "1_000", but no other language writes numbers like this
     try:
         converted = float(value)
     except (ValueError, OverflowError):
@@ -64,7 +66,8 @@ def integer(value: Value) -> int | None:
 
 
 def is_int64(value: float) -> bool:
-    """Whether a whole number has at most 64 bits. A range would be walked through for an int of the app's own type."""
+    """Whether a whole number fits into 64 bits."""
+    # Not `value in range(…)`: for a subclass of int, Python would walk through the whole range.
     return -(2**63) <= value < 2**63
 
 
@@ -77,7 +80,7 @@ def flag(value: Value) -> bool | None:
 
 def mapping(value: Value) -> dict[str, Value] | None:
     """Return an object; None for any other value."""
-    return cast("dict[str, Value]", value) if isinstance(value, dict) else None  # as a text, which costs nothing
+    return cast("dict[str, Value]", value) if isinstance(value, dict) else None  # a type as text costs no time
 
 
 def items(value: Value) -> list[Value] | None:
@@ -88,7 +91,7 @@ def items(value: Value) -> list[Value] | None:
 
 
 def place_of(entry: dict[str, Value], position: int) -> int:
-    """The index that an entry of a list names, else where it stands."""
+    """The index that an entry of a list names, else its position in the list."""
     index = integer(entry.get("index"))
     return position if index is None or index < 0 else index
 
@@ -109,10 +112,10 @@ def looks_like_json(value: str) -> bool:
 
 
 def decode(json_text: str) -> tuple[Value, bool]:
-    """The value of a JSON text, and whether it was read whole.
+    """Decode a JSON text; also return whether nothing in it had to be replaced.
 
-    What msgspec refuses gets a second chance: NaN and Infinity are floats, as Python's JSON has them, lone surrogates
-    become U+FFFD. Raises ParseError for text that is no JSON or, on that second chance, nested deeper than MAX_DEPTH.
+    A text that msgspec refuses is decoded by Python's json: NaN and Infinity are floats, lone surrogates become U+FFFD.
+    Raises ParseError for a text that is no JSON, or in the second attempt is nested deeper than MAX_DEPTH.
     """
     try:
         return _DECODER.decode(json_text), True
@@ -127,9 +130,9 @@ def decode(json_text: str) -> tuple[Value, bool]:
 
 
 def json_safe(value: Value, depth: int = MAX_DEPTH) -> Value:
-    """The value as any JSON writer takes it: finite numbers of 64 bits, valid text, bytes as base64.
+    """Make a value that every JSON writer accepts: finite numbers of 64 bits, valid text, bytes as base64.
 
-    Raises ParseError when it is nested deeper than `depth`.
+    Raises ParseError if the value is nested deeper than `depth`.
     """
     return _json_safe(value, depth, keeps_numbers=False)
 
@@ -159,7 +162,7 @@ def _json_safe(value: Value, depth: int, *, keeps_numbers: bool) -> Value:
 
 
 def json_value(value: Value) -> Value:
-    """The value of a JSON text; text that is no JSON, and what is no text, as it is."""
+    """Decode a JSON text; a text that is no JSON, or another value, is returned unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -187,13 +190,13 @@ def spaced_json(value: Value) -> str:
 
 RawFields: TypeAlias = dict[str, msgspec.Raw]
 RAW_FIELDS: Final = msgspec.json.Decoder(RawFields)
-"""Reads the fields of a JSON object, each in the bytes in which it was sent. Raises one of UNREADABLE."""
+"""Reads the fields of a JSON object, each with its original bytes. Raises one of UNREADABLE."""
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoders raise for bytes that are no JSON, or none of the shape that they read."""
+"""The errors of decoders for bytes that are no JSON, or have another shape."""
 
 
 def raw_fields(body: bytes) -> RawFields:
-    """The fields of a JSON object; none for anything else."""
+    """The fields of a JSON object; empty for anything else."""
     try:
         return RAW_FIELDS.decode(body)
     except UNREADABLE:

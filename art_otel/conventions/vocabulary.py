@@ -1,8 +1,10 @@
-"""Vocabulary: GenAI's words for operations, OpenAI's for finish reasons, and whether a span failed.
+"""Vocabulary: translate operations to GenAI's words and finish reasons to OpenAI's words; and whether a span failed.
 
-Operations are `{operation} {model}` of GenAI, `{vendor}.{operation}` of OpenLLMetry and AgentOps, the methods after
-which OpenInference names its spans. Finish reasons are stop, length, tool_calls, content_filter. Invariant: a word that
-nobody defined stays as it was, and an unknown reason is None. `error` is no finish reason: the call failed.
+    acompletion (LiteLLM)        ->  chat             max_tokens (Anthropic)   ->  length
+    openai.chat (OpenLLMetry)    ->  chat             end_turn (Anthropic)     ->  stop
+
+Finish reasons are stop, length, tool_calls, content_filter. Invariant: an unknown word stays as it is, and an unknown
+reason is None. `error` is no finish reason: the call failed.
 """
 
 import re
@@ -14,9 +16,9 @@ from art_otel.spans import Span, Value
 
 TEXT_COMPLETION: Final = "text_completion"
 LIVE_OPERATIONS: Final = ("generate_live_content", "realtime_inference")
-"""Answers within a live session, whose server has what was said before."""
+"""Operations in a live session: only the server has the earlier messages."""
 UNKNOWN_ROLE: Final = "unknown"
-"""What OpenLLMetry writes as the role of a message of which it does not know one."""
+"""The role that OpenLLMetry writes if it does not know a message's role."""
 
 _WORDS: Final = {
     "completion": TEXT_COMPLETION,
@@ -30,7 +32,7 @@ _WORDS: Final = {
     "agenerate_content": "generate_content",
     "interactions.create": "generate_content",
 }
-"""The operation for each word: OpenLLMetry's words, LiteLLM's methods, of which async ones begin with `a`, Gemini's."""
+"""The operation for the words of OpenLLMetry and Gemini, and for LiteLLM's methods (async ones begin with `a`)."""
 
 _NAMES: Final = {
     "chat": "chat",
@@ -57,23 +59,23 @@ def operation(word: str) -> str:
 
 
 def operation_of_name(span_name: str) -> str | None:
-    """The operation in a span's name; None for a name that no instrumentor gives."""
+    """The operation in a span's name; None for a name that no instrumentor writes."""
     first, _, _ = span_name.partition(" ")
     *_, last_but_one, last = ("", *first.lower().split("."))
     return _NAMES.get(f"{last_but_one}.{last}") or _NAMES.get(last)
 
 
 ERROR_FINISH_REASON: Final = "error"
-"""The words that recorders write in the place of a finish reason when a stream broke."""
+"""The finish reason that recorders write for a broken stream."""
 
 OTHER_FINISH_REASON: Final = "other"
-"""What the AI SDK writes where the server gave no reason, or one that it does not know; and a reason of Gemini's."""
+"""The AI SDK's finish reason if the server gave none or an unknown one. Also a reason of Gemini's."""
 
 EARLY_ENDS: Final = ("length", "content_filter")
-"""The reasons of an answer that ended before the model ended it."""
+"""Finish reasons of an answer that was ended before the model ended it."""
 
 COMPACTION: Final = "compaction"
-"""Anthropic's finish reason of an answer that is a compaction and nothing else."""
+"""Anthropic's finish reason of an answer that is only a compaction."""
 
 _RESPONSE_IDS: Final = "resp_"
 """The prefix of the ids of the Responses API, of OpenAI and of servers that offer it."""
@@ -124,38 +126,38 @@ def is_responses_api_id(response_id: str | None) -> bool:
 
 
 def has_no_names(provider: str | None, response_id: str | None) -> bool:
-    """Whether the API of a call has no names of participants (the Responses API, Anthropic's)."""
+    """Whether the API of a call has no participant names (the Responses API, Anthropic's API)."""
     return provider == "anthropic" or is_responses_api_id(response_id)
 
 
 _GEMINI: Final = ("google", "gemini", "gcp.", "vertex")
-"""How recorders name the providers of the Gemini API."""
+"""Prefixes of the names that recorders use for providers of the Gemini API."""
 
 
 def is_gemini(provider: str | None, operation_name: str) -> bool:
-    """Whether a call is one of the Gemini API, also where a recorder names it as another's."""
+    """Whether a call is of the Gemini API, by provider or operation: some recorders name another provider."""
     return operation_name == "generate_content" or (provider is not None and provider.lower().startswith(_GEMINI))
 
 
 def names_no_tool_calls(provider: str | None, operation_name: str, response_id: str | None) -> bool:
-    """Whether the API says that an answer with tool calls just stopped (the Responses API, Gemini)."""
+    """Whether the API gives answers with tool calls the finish reason `stop` (the Responses API, Gemini)."""
     return is_gemini(provider, operation_name) or is_responses_api_id(response_id)
 
 
 _CALLS_WITH_OBJECTS: Final = re.compile(r"anthropic|claude|bedrock|gemini")
-"""How providers and models are named whose APIs have the arguments of tool calls as objects, not as a text."""
+"""Names of providers and models whose APIs have tool arguments as objects, not as text."""
 
 
 def calls_with_objects(provider: str | None, model: str | None) -> bool:
-    """Whether the arguments of a tool call that were streamed as no text are an empty object.
+    """Whether the API has tool arguments as objects, so that empty arguments in a stream mean an empty object.
 
-    Elsewhere, a model may have sampled no text.
+    With other APIs the model may really have sampled an empty text.
     """
     return any(name is not None and _CALLS_WITH_OBJECTS.search(name.lower()) for name in (provider, model))
 
 
 NOTHING_OF_CLAUDE: Final = 3
-"""The most tokens that Anthropic counts of an answer that is empty: its end, and what is before it."""
+"""The most tokens that Anthropic counts for an empty answer: its begin and its end."""
 
 
 def completed_reason(*, tool_calls: bool) -> str:
@@ -175,7 +177,7 @@ def response_finish_reason(response: dict[str, Value], *, tool_calls: bool) -> s
 
 ERROR_TYPE: Final = "error.type"
 INSTANCE: Final = "service.instance.id"
-"""Of a resource: which of the processes of a service it is."""
+"""The resource attribute that identifies one process of a service."""
 
 
 def is_cancellation(error_type: str) -> bool:
@@ -184,10 +186,10 @@ def is_cancellation(error_type: str) -> bool:
 
 
 def failure_of(span: Span) -> tuple[str | None, str | None]:
-    """The error's type and message, both None for a call that did not fail.
+    """The type and message of a span's error; both None if the span did not fail.
 
-    It failed when its status is an error or it has `error.type`. An exception event alone is no failure: it may have
-    been handled.
+    A span failed if its status is an error, or if it has `error.type`. An exception event alone is no failure, because
+    the app may have handled the exception.
     """
     if span.status != "error" and ERROR_TYPE not in span.attributes:
         return None, None

@@ -1,12 +1,14 @@
 """Advantages: how much better each member of a group did than its group.
 
-Invariant: an advantage is NaN where, and only where, its reward is None; such a member counts in no mean and no
-deviation. Every other advantage is finite, and it does not depend on the order of the group. A group of one, or of
-equal rewards, says nothing about who was better: its advantages are exactly 0.0, but for a baseline given from outside.
+    centered([1.0, 0.0, None])      [0.5, -0.5, nan]
 
-Everywhere r_i is the reward of member i, and mean, std and n are those of the members with a reward. Formulas that
-compare groups with each other too are an `OverGroups`; by all they mean every group that is read. Formulas that compare
-each of several rewards by itself are an `OverRewards`.
+Invariant: an advantage is NaN if and only if its reward is None; such a member counts in no mean and no deviation. All
+other advantages are finite and do not depend on the order of the group. In a group of one, or of equal rewards, nobody
+is better: its advantages are exactly 0.0, unless the baseline comes from outside of the group.
+
+In all formulas r_i is the reward of member i, and mean, std and n are those of the members with a reward. A formula
+that also compares groups with each other is an `OverGroups`: "all rewards" are those of every group that is read. A
+formula that compares each of several rewards by itself is an `OverRewards`.
 """
 
 import math
@@ -22,7 +24,7 @@ from art_otel.data import formulas
 from art_otel.errors import UsageError
 
 Rewards: TypeAlias = Sequence[float | None]
-"""The rewards of one group, None where nobody gave one. Shape: (members,)."""
+"""The rewards of one group, None for a member without a reward. Shape: (members,)."""
 
 Advantages: TypeAlias = NDArray[np.float64]
 """Shape: (members,), NaN where the reward is None."""
@@ -44,7 +46,7 @@ NamedRewards: TypeAlias = Mapping[str, Rewards]
 
 @dataclass(frozen=True, slots=True)
 class OverRewards:
-    """Computes the advantages of all groups of several rewards each, of which the weights are given.
+    """Computes the advantages of all groups from several named rewards and the weight of each name.
 
     Shape: groups x names x (members,) -> groups x (members,).
     """
@@ -68,7 +70,7 @@ AdvantageName: TypeAlias = Literal[
 ]
 
 _LARGEST: Final = 1e150
-"""Rewards are smaller than this, so that their squares, and the sum of these over a group, are finite."""
+"""The bound of rewards: below it, their squares and the sum of these over a group are finite."""
 
 
 def centered(rewards: Rewards) -> Advantages:
@@ -144,8 +146,8 @@ def reinforce_plus_plus(groups: Sequence[Rewards]) -> tuple[Advantages, ...]:
     """A_i = (r_i - mean of all rewards) / sqrt(variance of all rewards + 1e-8), with the population variance.
 
     The baseline is that of the batch, so groups may have one member. Each reward counts once; verl and OpenRLHF count
-    it once for each trained token, which comes to the same where all completions are equally long (verl's variance is
-    then smaller by 1 in the number of tokens).
+    it once for each trained token. If all completions are equally long, the results are the same, except that verl
+    divides the variance by one less.
     Source: Hu et al. 2025, REINFORCE++ (arXiv 2501.03262); verl's `reinforce_plus_plus` with gamma 1.
     Shape: groups x (members,) -> groups x (members,). One reward in all, or equal rewards: 0.0. Raises UsageError as
     `grpo` does.
@@ -166,8 +168,8 @@ def reinforce_plus_plus_baseline(groups: Sequence[Rewards]) -> tuple[Advantages,
 def gdpo(groups: Sequence[NamedRewards], weights: Mapping[str, float]) -> tuple[Advantages, ...]:
     """A_i = (s_i - mean of all s) / (std of all s + 1e-4), s_i = sum_k w_k (r_ik - mean_k) / (std_k + 1e-4).
 
-    Mean_k and std_k are those of reward k in its group, all deviations are sample deviations. So a reward that differs
-    little in its group counts as much as another that differs a lot, where the deviation of a sum would lose it:
+    Mean_k and std_k are those of reward k in its group, all deviations are sample deviations. So a reward with small
+    differences counts as much as a reward with large ones, which would hide it in a sum:
 
         correct  1 0 1 0      summed first    r + 10 l: length decides
         length   9 8 7 8      GDPO            both alike
@@ -235,7 +237,7 @@ def find_advantage(advantage: AdvantageName | Advantage | None) -> Advantage | N
 
 
 def name_of(advantage: Advantage | None) -> AdvantageName | None:
-    """The name by which `advantage` was, or could have been, chosen; None for a function of a user."""
+    """The name of an advantage; None for a user's own function."""
     named = {**ADVANTAGES, **ADVANTAGES_OVER_GROUPS, **ADVANTAGES_OVER_REWARDS}
     return cast("AdvantageName | None", next((name for name, one in named.items() if one == advantage), None))
 
@@ -258,14 +260,14 @@ def _alone(rewards: Rewards) -> formulas.GroupedRewards:
 
 
 def _joined(groups: Sequence[Rewards], of_name: str = "") -> formulas.GroupedRewards:
-    """The rewards of all groups, one group behind the other."""
+    """The rewards of all groups in one array, group after group."""
     values = [_values(rewards, f"rewards[{number}]{of_name}") for number, rewards in enumerate(groups)]
     owners = np.repeat(np.arange(len(groups)), list(map(len, groups)))
     return formulas.GroupedRewards(np.concatenate([np.zeros(0), *values]), owners, len(groups))
 
 
 def _of_each(groups: Sequence[Rewards], advantages: Advantages) -> tuple[Advantages, ...]:
-    """The advantages of each group."""
+    """Split the advantages of all groups into those of each group."""
     return tuple(np.split(advantages, np.cumsum(list(map(len, groups)))[:-1])) if groups else ()
 
 
@@ -279,6 +281,6 @@ def _values(rewards: Rewards, path: str) -> Advantages:
 
 
 def _checked(number: float, path: str) -> float:
-    if not abs(number) < _LARGEST:  # NaN is below nothing
+    if not abs(number) < _LARGEST:  # also True for NaN
         raise UsageError(f"{path}: {number!r}; a reward is a number below {_LARGEST:g}, or None where there is none")
     return float(number)

@@ -1,9 +1,13 @@
-"""Arranging: in which order sequences come, which of them share a batch, and the batch as arrays.
+"""Arranging: the order of sequences, which of them share a batch, and a batch as arrays.
 
-Invariant: the order follows from the number of chunks and the options alone. Batches hold the sequences in that order,
-each once; only within a batch may a shorter one stand in an earlier row. Every token stands in exactly one place, and
-every other place is padding: segment 0, mask False, temperature and top-p 1, all else 0. Of the batches every rank
-gives the same number.
+    packed=True, max_tokens=8          segment_ids
+    row 0   A A A B B B B .            1 1 1 2 2 2 2 0        `.` is padding
+    row 1   C C C C C . . .            3 3 3 3 3 0 0 0
+
+Invariant: the order depends on the number of chunks and the options only. Batches have every sequence once, in this
+order; only within a packed batch may a short sequence be in an earlier row. Every token is in exactly one place; every
+other place is padding: `pad_token_id`, segment 0, mask False, temperature and top-p 1, weight version and experts -1,
+the rest 0. Every rank gives the same number of batches.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,15 +30,15 @@ from art_otel.data.token_facts import UNKNOWN, stacked_experts, stacked_masks
 PackedRows: TypeAlias = list[list[PlannedSequence]]
 
 KeepTogether: TypeAlias = Literal["rollout", "group"]
-"""Whose sequences are in one batch."""
+"""The sequences of one rollout, or of one group, are in one batch."""
 
 Unit: TypeAlias = Sequence[PlannedSequence]
-"""Sequences that are in one batch: one, or those of a rollout or group that is kept together."""
+"""Sequences that must be in one batch: a single one, or all of a rollout or group that is kept together."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Batch:
-    """Arrays, as attributes and by name: `batch.input_ids` is `batch["input_ids"]`.
+    """Arrays to train on, as attributes and by name: `batch.input_ids` is `batch["input_ids"]`.
 
     For each position in a row, shape (rows, width):
 
@@ -102,7 +106,7 @@ class Batch:
         return {name: array for name, array in named.items() if array is not None}
 
     def without_loss(self) -> "Batch":
-        """The same tokens with nothing to train on: what a rank gives while others still have a batch."""
+        """The same tokens with nothing to train on, for a rank that has no batch while other ranks still have one."""
         zeros = np.zeros(self.input_ids.shape, np.float32)
         return replace(
             self,
@@ -121,11 +125,11 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShuffleOrder:
-    """Windows are `shuffle_buffer` chunks that are in memory, and shuffled, together.
+    """The options of the order. A window is `shuffle_buffer` chunks, which are in memory and shuffled together.
 
-    `worker` is (index, count): of several workers, each reads every `count`-th trajectory, so that all have equal
-    shares of small datasets too. `bucket` is how many sequences of about the same length follow each other, so that
-    they share a batch; None for any. `keep_together` says whose sequences follow each other.
+    `worker` is (index, count): each of several workers reads every `count`-th trajectory, so that the shares are equal
+    even in a small dataset. `bucket` is how many sequences of similar length follow each other, to share a batch; None
+    for any length. With `keep_together` the sequences of a rollout or group follow each other.
     """
 
     seed: Annotated[int, Meta(ge=0)] | None = None
@@ -141,28 +145,25 @@ class ShuffleOrder:
         return [tuple(ordered[start : start + size]) for start in range(0, len(chunks), size)]
 
     def share(self, numbers: range) -> range:
-        """Select this worker's trajectories of consecutive ones."""
+        """The trajectories of this worker among consecutive ones."""
         index, count = self.worker
         return numbers[(index - numbers.start) % count :: count]
 
     def arranged(self, units: Iterable[Unit], number: int) -> Iterable[Unit]:
-        """The units of a window in their order: shuffled, and with a `bucket` by length, whole buckets shuffled.
-
-        In the order of the files, no more of them is in memory than was read.
-        """
+        """The units of a window in their order: shuffled; with a `bucket` sorted by length, whole buckets shuffled."""
         if self.seed is None and self.bucket is None:
-            return units
+            return units  # still an iterator, so that not all of a window must be in memory
         shuffled = self.shuffled(list(units), number)
         if self.bucket is None:
             return shuffled
         by_length = sorted(shuffled, key=lambda unit: sum(map(len, unit)))
-        # What fills no bucket comes last, or every batch behind it would be of two buckets.
+        # The units that do not fill a bucket come last, else every later batch would mix two buckets.
         rest = len(by_length) % self.bucket
         buckets = [by_length[start : start + self.bucket] for start in range(rest, len(by_length), self.bucket)]
         return [unit for bucket in (*self.shuffled(buckets, number), by_length[:rest]) for unit in bucket]
 
     def shuffled(self, items: Sequence[Item], number: int) -> list[Item]:
-        """The items in an order of their own for each `number`."""
+        """The items in an order that depends on seed, epoch and `number`; unchanged without a seed."""
         if self.seed is None:
             return list(items)
         return [
@@ -171,11 +172,11 @@ class ShuffleOrder:
 
 
 class WaitingGroups:
-    """The sequences of groups that are spread over windows of a dataset, until a group is whole.
+    """Sequences that wait for the other members of their group, which are in later windows.
 
-    Each sequence is given once, with all others of its group, in the window that has the group's last member. Until
-    then it is on disk: a dataset is in the order of rollout ids, so members of a group may be anywhere in it. Use it as
-    a context manager.
+    A dataset is in the order of rollout ids, so the members of a group may be anywhere. All sequences of a group are
+    given together in the window of its last member; until then they are in a file on disk, not in memory. Use this
+    object as a context manager, which removes the file.
 
     `last_windows` has the number of the window in which each group ends, `groups` the group of each trajectory.
     """
@@ -192,13 +193,13 @@ class WaitingGroups:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Remove what waits."""
+        """Remove the file with the waiting sequences."""
         self._spilled.__exit__(kind, error, at)
 
     def whole(self, window: int, built: Iterable[tuple[int, Sequence[PlannedSequence]]]) -> list[list[PlannedSequence]]:
-        """The sequences of each group that ends in this window. `built` are its trajectories, by number.
+        """The sequences of each group that ends in this window; the sequences of other groups are kept.
 
-        The sequences of other groups wait.
+        `built` has the number and the sequences of each trajectory in the window.
         """
         by_group: dict[int, list[PlannedSequence]] = {}
         for number, sequences in built:
@@ -216,10 +217,12 @@ class WaitingGroups:
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """How sequences become batches, and which of these a rank gives: options of `art_otel.batches` by the same names.
+    """How sequences become batches, and which batches a rank gives: options of `art_otel.batches` with these names.
 
-    The batches are dealt out in rounds of `world_size`, so every rank gives the same number: of the last round, which
-    may be short, each rank gives one, or none does.
+    Batches are dealt out in rounds of `world_size`, one for each rank:
+
+        world_size=2     round 0: batch 0, batch 1     round 1: batch 2, and for rank 1 batch 2 without loss
+                                                       (with drop_last no rank gives a batch of round 1)
     """
 
     batch_size: Annotated[int, Meta(ge=1)]
@@ -240,7 +243,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("packed=True needs max_tokens, the width of a row")
 
     def rounds(self, units: Iterable[Unit]) -> Iterator[list[PackedRows]]:
-        """The rows of the batches, one batch a rank; the last round may be short."""
+        """The rows of each round's batches, one batch per rank. The last round may have fewer batches."""
         if self.packed and self.max_tokens is not None:
             rows = packed(units, self.batch_size, self.max_tokens)
         else:
@@ -249,15 +252,13 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
             yield batches
 
     def is_dropped(self, batches: list[PackedRows], keep_together: KeepTogether | None) -> bool:
-        """Whether no rank gives its batch of a round, which lacks batches, or whose last batch lacks rows.
-
-        Of batches of whole rollouts or groups, any may have fewer rows.
-        """
+        """Whether `drop_last` drops a round: it has fewer batches than ranks, or its last batch is not full."""
+        # With `keep_together` any batch may have fewer rows, not only the last one.
         lacks_rows = keep_together is None and len(batches[-1]) < self.batch_size
         return self.drop_last and (len(batches) < self.world_size or lacks_rows)
 
     def batch(self, batches: list[PackedRows]) -> Batch:
-        """This rank's batch of a round; where the round has none for it, the last one without anything to train on."""
+        """This rank's batch of a round; if the round has none for it, the last batch with nothing to train on."""
         rows = [[one.built for one in row if one.built is not None] for row in self.own(batches)]
         batch = self._collate(rows)
         return batch if self.rank < len(batches) else batch.without_loss()
@@ -267,7 +268,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         return batches[min(self.rank, len(batches) - 1)]
 
     def padding(self, rows: PackedRows) -> int:
-        """How many places of a batch hold no token."""
+        """How many places of a batch have no token."""
         sizes = [sum(map(len, row)) for row in rows]
         width = self.max_tokens if self.packed and self.max_tokens is not None else max(sizes)
         return width * len(rows) - sum(sizes)
@@ -282,9 +283,9 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def padded(units: Iterable[Unit], batch_size: int) -> Iterator[PackedRows]:
-    """A row a sequence, `batch_size` rows a batch, or fewer if the next unit does not fit.
+    """Make batches of one sequence per row, at most `batch_size` rows each.
 
-    A unit of more sequences is a batch of its own.
+    A unit that does not fit begins the next batch; a unit of more than `batch_size` sequences is a batch of its own.
     """
     rows: PackedRows = []
     for unit in units:
@@ -300,7 +301,7 @@ def padded(units: Iterable[Unit], batch_size: int) -> Iterator[PackedRows]:
 
 
 def packed(units: Iterable[Unit], batch_size: int, max_tokens: int) -> Iterator[PackedRows]:
-    """As many sequences a row as fit into `max_tokens`, each into the first row with room (first fit).
+    """Make batches of rows of at most `max_tokens`: each sequence goes into the first row with room (first fit).
 
     A unit that needs more than `batch_size` rows is a batch of its own.
     """
@@ -321,7 +322,7 @@ def packed(units: Iterable[Unit], batch_size: int, max_tokens: int) -> Iterator[
 
 
 def _first_fit(unit: Unit, free_tokens: Sequence[int], max_tokens: int) -> tuple[list[int], list[int]]:
-    """The row of each sequence, and what is free then: of these rows and of new ones behind them."""
+    """The row of each sequence, and the tokens that are then free in all rows, with new rows at the end."""
     free, places = list(free_tokens), list[int]()
     for size in map(len, unit):
         row = next((row for row, tokens in enumerate(free) if tokens >= size), len(free))
@@ -339,7 +340,7 @@ def collate(
     pad_token_id: int = 0,
     token_facts: frozenset[str] = frozenset(),
 ) -> Batch:
-    """Collate sequences, each row's one after the other. Without `width` it is that of the longest row."""
+    """Make the arrays of a batch. The sequences of a row follow each other; `width` defaults to the longest row."""
     sequences = [sequence for row in rows for sequence in row]
     longest = max((sum(map(len, row)) for row in rows), default=0)
     shape = (len(rows), longest if width is None else width)
@@ -364,7 +365,7 @@ def collate(
             logprobs[where] = sequence.logprobs
             temperature[where], top_p[where] = sequence.temperature, sequence.top_p
             versions[where] = sequence.weight_versions
-            weights[where] = sequence.loss_mask / sequence.rollout_tokens
+            weights[where] = sequence.loss_mask / sequence.rollout_tokens  # sums to 1 over all sequences of a rollout
             segment_ids[where] = number
             position_ids[where] = positions[:size]
             if advantages is not None and sequence.advantages is not None:
@@ -402,6 +403,6 @@ def collate(
 
 def _objects(values: Sequence[object]) -> NDArray[np.object_]:
     objects = np.empty(len(values), np.object_)
-    for position, value in enumerate(values):  # a slice would take tuples of one length for rows of another array
+    for position, value in enumerate(values):  # np.array would make tuples of equal length a second dimension
         objects[position] = value
     return objects

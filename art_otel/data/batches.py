@@ -1,6 +1,6 @@
 """batches: numpy batches of token sequences to train on, from files or from memory.
 
-Options that make no sense are refused here, before any trajectory is read.
+Invariant: invalid options raise an error here, before any trajectory is read.
 """
 
 from collections.abc import Iterable, Iterator
@@ -49,6 +49,9 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
 ) -> Batches:
     """Iterate over trajectories as numpy batches, without loading all of them.
 
+        for batch in art_otel.batches("out", batch_size=8, max_tokens=4096, packed=True, seed=0):
+            loss = step(batch.input_ids, batch.loss_mask, batch.logprobs, batch.advantages)
+
     `sources` are files, folders, globs or URLs that `art-otel convert` or `write_trajectories` wrote, or trajectories
     and groups in memory. A row is a sequence, padded to the longest of its batch.
 
@@ -74,25 +77,25 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     - `models`, `agents`: train only what these models and agents sampled: names or globs, `!` excludes, such as
       `["policy-*", "!*-judge"]`; "*" is all. A model is that of the request. If one rollout has completions of several
       models and nothing is chosen, that is a UsageError, because a judge looks like a policy.
-    - `context_exceeded`: rollouts whose last call failed because the context was too long, which the policy did: "keep"
-      trains them with their rewards, "mask" makes their completions only context, and they count in the baseline,
-      "drop" leaves them out, also of every baseline.
+    - `context_exceeded`: rollouts whose last call failed because the policy made the context too long: "keep" trains
+      them with their rewards, "mask" makes their completions only context, and they count in the baseline, "drop"
+      leaves them out, also of every baseline.
     - `length`: completions that were cut at `max_tokens`: "keep" trains them, "mask" makes them only context, "drop"
       leaves their rollouts out, also of every baseline.
-    - `closed_streams="train"`: train the ids that came of a stream that the app closed before it ended, as agents do
-      that stop at `</tool>`. "mask" makes them only context (`stream broke`).
+    - `closed_streams="train"`: train the ids of streams that the app closed before their end, e.g. an agent that stops
+      at `</tool>`. "mask" makes these ids only context (`stream broke`).
     - `seed`, `epoch`: shuffle, in the same way each time. `shuffle_buffer` row groups are in memory and shuffled
       together. `by_length`: put sequences of similar length into one batch, among those in memory, to save padding.
     - `keep_together`: "rollout" puts all sequences of a rollout into one batch, "group" those of a whole group. A batch
       then has at most `batch_size` rows; a rollout or group that needs more is a batch of its own. (`rollout_weights`
       of a batch let each rollout count alike.)
-    - `rank` of `world_size`: one of several ranks, which builds its own sequences alone. All ranks get the same number
-      of batches. A rank that has no batch left gets one with nothing to train on. `drop_last=True` drops the last
+    - `rank` of `world_size`: one of several ranks, which builds only its own sequences. All ranks get the same number
+      of batches: a rank that has no batch left gets a batch with nothing to train on. `drop_last=True` drops the last
       batches instead, if they are not full for every rank.
     - `tokenizer`: a Hugging Face tokenizer with the policy's chat template, for completions without ids from the
       server. Their sequences have no logprobs and are marked in `retokenized`. Without a tokenizer, they are skipped.
-    - `token_facts`: "routed_experts" and "sampling_mask": give what was recorded of them as arrays. With the masks, a
-      completion that a grammar constrained keeps its logprobs, which are those of the masked distribution.
+    - `token_facts`: "routed_experts", "sampling_mask": also give these as arrays, if they were recorded. With the
+      masks, a completion that a grammar constrained keeps its logprobs, which are those of the masked distribution.
     - `constrained="mask"`: train no completion whose request allowed only some tokens (a tool choice, schema, grammar,
       `allowed_token_ids`) or moved them (`logit_bias`, `bad_words`, `min_tokens`); it is only context.
     - `images`: what happens to completions sampled behind images, audio or files, for which the ids have no more than

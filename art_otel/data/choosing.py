@@ -1,16 +1,15 @@
-"""Choosing: which rollouts and which of their completions are learned from, decided over columns.
+"""Choosing: which rollouts, and which of their completions, are trained, decided over columns.
 
-A rollout is chosen, or there is one reason why it is refused: the first of the list in `choose`. A completion of a
-chosen rollout is trained, or an option leaves it out, or it must not be trained (`untrained`). Whose a completion is
-comes first: what another model, another agent or a marked call sampled is not the policy's, is trained nowhere and
-counts in no baseline. How it was sampled comes second: such a completion is only context, but its rollout is compared
-with the others.
+    one rollout with models=["policy"], length="mask":
+    policy: plan                               trained
+    judge: score 0.7                           another model: not trained, and in no baseline
+    policy: answer, cut at max_tokens          cut at max_tokens: context only, but its reward is in the baseline
 
-    one rollout    policy: plan     judge: score 0.7     policy: answer, cut at max_tokens
-    models=["policy"], length="mask"
-                   trained          another model        cut at max_tokens: context only
+Invariant: a rollout is chosen, or has one reason: the first that applies in `choose`. A completion of a chosen rollout
+is trained, or has one reason from an option (`left_out_by`), or a verdict (`untrained`). Reasons that a completion is
+not the policy's come before reasons of how the policy sampled it.
 
-Unknown is never fresh where freshness was asked for.
+If the user asks for a policy version, an unknown version counts as a wrong one.
 """
 
 from collections import Counter
@@ -36,26 +35,26 @@ from art_otel.trajectories import CONTEXT_EXCEEDED, FAILED_CALL, concern_of
 MARKED: Final = "marked untrained"
 ANOTHER_AGENT: Final = "another agent"
 NOT_THE_POLICYS: Final = (MARKED, ANOTHER_MODEL, ANOTHER_AGENT)
-"""Reasons by which a completion is not the policy's, and counts in no baseline."""
+"""Reasons why a completion is not the policy's: it is not trained and counts in no baseline."""
 
 CUT: Final = "cut at max_tokens"
 IMAGES: Final = "images not carried"
 CONSTRAINED: Final = "constrained sampling"
 HOW_SAMPLED: Final = (CONTEXT_EXCEEDED, CUT, IMAGES, CONSTRAINED)
-"""Reasons by which a completion of the policy is only context."""
+"""Reasons why a completion of the policy is only context. Its reward counts in the baseline."""
 
 SEVERAL: Final = "several models"
-"""Why a rollout trains nothing where several models sampled it and nobody chose. What trains raises instead."""
+"""The reason of a rollout of several models, if the option `models` is missing. `batches` raises an error instead."""
 
 STREAM_BROKE: Final = "stream broke"
 NOT_CHOSEN: Final = "not chosen"
 
 
 class Chosen(NamedTuple):
-    """What is chosen of some columns.
+    """The reasons why rollouts and completions are not trained; None where there is no such reason.
 
-    `refused` is why a rollout is left out as a whole, `left_out` why an option leaves a completion out, `untrained` why
-    it must not be trained where this is learned from; each is None where it is not. Shapes: (rollouts,) and (turns,).
+    `refused`: why a rollout is left out as a whole. Shape: (rollouts,). `left_out`: why an option leaves a completion
+    out. `untrained`: the verdict why a completion must not be trained. Shapes: (turns,).
     """
 
     refused: Coded
@@ -64,7 +63,7 @@ class Chosen(NamedTuple):
 
 
 def parts_for(selection: Selection) -> frozenset[ColumnPart]:
-    """What has to be read to choose by these options."""
+    """The parts of the columns that these options need."""
     parts: set[ColumnPart] = {"choosing"}
     if selection.version is not None:
         parts.add("crediting")
@@ -74,9 +73,9 @@ def parts_for(selection: Selection) -> frozenset[ColumnPart]:
 
 
 def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None]) -> Chosen:
-    """Decide which rollouts are learned from, and which of their completions are not, whatever their rewards.
+    """Decide which rollouts and which of their completions are trained, without regard to rewards.
 
-    `of_parts` is why the part that a rollout stands in is left out unread. Shape: (rollouts,).
+    `of_parts` is the reason why a rollout's part file is left out unread, or None. Shape: (rollouts,).
     """
     left_out = left_out_by(selection, columns)
     refused = Coded.of(of_parts).or_else(reason_where(~columns.split.where(selection.takes_split), "split"))
@@ -93,7 +92,7 @@ def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None
             refused = refused.or_else(reason_where(columns.end.equals(FAILED_CALL), ENDED_ON_FAILURE))
     if selection.status is not None:
         taken = columns.status.where(selection.status.__contains__)
-        # A context that was exceeded is as valid as `ok`, also where the function let the server's error out.
+        # A rollout that exceeded its context is valid, even if the app's function raised the server's error.
         if "ok" in selection.status:
             taken |= columns.status.equals("error") & columns.end.equals(CONTEXT_EXCEEDED)
         refused = refused.or_else(reason_where(~taken, "status"))
@@ -102,7 +101,7 @@ def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None
     for option, reason in ((selection.context_exceeded, CONTEXT_EXCEEDED), (selection.length, CUT)):
         if option == "drop":
             refused = refused.or_else(reason_where(columns.any_turn(left_out.equals(reason)), reason))
-    # A rollout in which nothing is the policy's is refused for what most of it is.
+    # A rollout without any completion of the policy is refused, with the most common reason of its completions.
     counts = np.array(
         [np.bincount(columns.turn_rows[left_out.equals(one)], minlength=len(columns)) for one in NOT_THE_POLICYS]
     )
@@ -112,7 +111,7 @@ def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None
 
 
 def left_out_by(selection: Selection, columns: Columns) -> Coded:
-    """Why an option leaves each completion out, the first of these reasons; None where none does. Shape: (turns,)."""
+    """Why an option leaves each completion out: the first rule that applies; None if none does. Shape: (turns,)."""
     calls = columns.turn_calls
     is_cut = columns.finish_reason.equals("length")
     is_exceeded = columns.end.equals(CONTEXT_EXCEEDED)[columns.turn_rows]
@@ -120,7 +119,7 @@ def left_out_by(selection: Selection, columns: Columns) -> Coded:
         (columns.marked_untrained.known[calls], MARKED),
         (~columns.model.where(lambda model: is_among(selection.models, model))[calls], ANOTHER_MODEL),
         (~columns.agent.where(lambda agent: is_among(selection.agents, agent))[calls], ANOTHER_AGENT),
-        # What leaves out the whole rollout comes before what masks: else a mask would hide it.
+        # Reasons that drop the whole rollout come before reasons that mask a turn, else a mask would hide the drop.
         (is_exceeded & (selection.context_exceeded == "drop"), CONTEXT_EXCEEDED),
         (is_cut & (selection.length == "drop"), CUT),
         (is_exceeded & (selection.context_exceeded == "mask"), CONTEXT_EXCEEDED),
@@ -136,12 +135,12 @@ def left_out_by(selection: Selection, columns: Columns) -> Coded:
 
 
 def untrained(columns: Columns, selection: Selection) -> Coded:
-    """Why completions must not be trained, of their ids or of their text. Shape: (turns,)."""
+    """The verdict on each completion's ids, or on its text, by `selection.view`; None if trainable. Shape: (turns,)."""
     if selection.view == "text":
         return columns.text_untrained
     tokens = columns.tokens_untrained
     if selection.closed_streams == "train":
-        # What came of a stream that the app closed is what was sampled, up to there.
+        # The tokens before the app closed a stream are really sampled ones, only the end is missing.
         tokens = tokens.without(tokens.equals(STREAM_BROKE) & columns.closed[columns.turn_calls])
     if selection.view == "tokens":
         return tokens
@@ -150,10 +149,12 @@ def untrained(columns: Columns, selection: Selection) -> Coded:
 
 
 def _gaps(columns: Columns, allowed: frozenset[str], view: View) -> Coded:
-    """The first incomplete reason of each rollout, by the alphabet, that leaves it out. Shape: (rollouts,).
+    """The alphabetically first incomplete reason that refuses each rollout. Shape: (rollouts,).
 
-    A reason leaves out only where it concerns what is trained: token ids are asked for the gaps of ids, text for those
-    of text. Whoever makes ids of text asks for both, in rollouts where ids are made.
+    view               rollout is refused for reasons that concern
+    tokens             token ids
+    text               text
+    made tokens        token ids; in rollouts where ids are made of text, all reasons
     """
 
     def concerns(reason: str | None, what: View) -> bool:
@@ -172,16 +173,16 @@ def _gaps(columns: Columns, allowed: frozenset[str], view: View) -> Coded:
 
 
 _NOT_FRESH: Final = (None, "", "policy version without a number", "no policy version")
-"""Why a rollout is not fresh, the worst last; the second depends on what was asked."""
+"""Why a rollout's version is refused, the worst last. The empty text stands for `stale` or `another policy version`."""
 
 
 def _versions(columns: Columns, trained: str, max_staleness: int | None, left_out: Coded) -> Coded:
-    """Why each rollout is refused for the versions that sampled it, the worst of them. Shape: (rollouts,).
+    """Why each rollout is refused for its policy versions: the worst of them. Shape: (rollouts,).
 
-    Versions of completions that are not the policy's do not count:
+    These versions count, except those of completions that are not the policy's:
 
-        rollout   first, last       where no call says one, or all is the policy's
-        call      version           also None, but where it failed before anything was sampled, or its spans say it
+        rollout   first, last version       if no call has a version, or all calls are the policy's
+        call      version                   an unknown one counts, too, unless nothing was sampled or its spans have it
         call      version at its end
         turn      versions of spans of its tokens
     """
@@ -195,7 +196,7 @@ def _versions(columns: Columns, trained: str, max_staleness: int | None, left_ou
     versions, of_rollout = columns.version, columns.version_first.known
     says_call = columns.any_call(versions.known)
     says_any = says_call | of_rollout | columns.any_call(columns.version_end.known) | columns.any_call(has_spans)
-    # Where nobody says a version, request models may be named for it, as LoRA adapters are.
+    # Without any recorded version, the request's model may be named for it, as LoRA adapters are.
     names = columns.request_model
     is_named = names.where(lambda name: name is not None and is_version_of(name, trained)) & ~says_any[rows_of_calls]
     versions = versions.or_else(names.without(~is_named))
@@ -218,14 +219,14 @@ def _versions(columns: Columns, trained: str, max_staleness: int | None, left_ou
         np.maximum.at(worst, rows, badness[said.codes])
         is_known[rows[said.known]] = True
     worst[~is_known] = _badness(None, trained, max_staleness)
-    # That nothing is the policy's is the reason, then.
+    # A rollout without any completion of the policy gets that reason in `choose`, so no version counts.
     worst[has_others & ~columns.any_turn(~is_others[turn_calls])] = 0
     stale = "another policy version" if max_staleness is None else "stale"
     return Coded.of(stale if reason == "" else reason for reason in _NOT_FRESH)[worst]
 
 
 def _badness(version: str | None, trained: str, max_staleness: int | None) -> int:
-    """Why a rollout with this version is not fresh, as a position in `_NOT_FRESH`."""
+    """Why a version is refused, as a position in `_NOT_FRESH`; 0 if it is accepted."""
     if version is None:
         return 3
     if max_staleness is None:
@@ -236,10 +237,10 @@ def _badness(version: str | None, trained: str, max_staleness: int | None) -> in
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeveralModels:
-    """The `rollouts`, by number, in which several models sampled what would be trained, and nobody chose among them.
+    """The `rollouts`, by number, with completions of several models, if no option chooses among the models.
 
-    Which of them is the policy cannot be told: a judge looks like a policy. So nothing is guessed. `completions` counts
-    those of each model.
+    A recording does not show which model is the policy (a judge looks the same), so the user must choose.
+    `completions` counts the completions of each model.
     """
 
     rollouts: tuple[int, ...] = ()
@@ -247,7 +248,7 @@ class SeveralModels:
 
     @property
     def problem(self) -> str | None:
-        """What to choose, and how; None where no rollout has several models."""
+        """A message that says how to choose; None if no rollout has several models."""
         if not self.rollouts:
             return None
         counts = ", ".join(f"{model!r}: {count:,}" for model, count in self.completions.most_common())
@@ -260,20 +261,20 @@ class SeveralModels:
         )
 
     def check(self) -> None:
-        """Raise UsageError where a rollout has several models."""
+        """Raise UsageError if a rollout has several models."""
         if self.problem is not None:
             raise UsageError(self.problem)
 
 
 def several_models(columns: Columns, chosen: Chosen, selection: Selection, rewarded: Flags) -> SeveralModels:
-    """Find the rollouts of several models; none where somebody chose among them.
+    """Find the rollouts with completions of several models; none if the options choose among models.
 
-    `rewarded` are the completions with a reward to train with. A model without token ids counts, too: that it trains
-    nothing is chance, no choice. Versions of one policy are one model (`policy_name`), and so are those of the version
-    that was asked for.
+    `rewarded` are the completions with a reward to train with. Shape: (turns,). Versions of one policy count as one
+    model (`policy_name`), and so do all names of the asked version.
     """
     if selection.chooses_models:
         return SeveralModels()
+    # A model without token ids counts, too: that it happens to train nothing is not the user's choice.
     models = columns.model[columns.turn_calls]
     trained = rewarded & models.known & ~chosen.refused.known[columns.turn_rows] & ~chosen.untrained.known
     trained &= ~chosen.left_out.where(NOT_THE_POLICYS.__contains__)
@@ -294,9 +295,10 @@ def several_models(columns: Columns, chosen: Chosen, selection: Selection, rewar
 
 
 class ChosenRollouts(NamedTuple):
-    """What is chosen of some chunks: of rollouts by their numbers, why completions are left out. Shape: (turns,).
+    """The chosen rollouts of some chunks.
 
-    `skipped` counts the others of all `trajectories`, by reason.
+    `reasons` has for each chosen rollout, by number, why an option leaves out each of its completions (None: it does
+    not). `skipped` counts the other ones of all `trajectories`, by reason.
     """
 
     trajectories: int
@@ -305,9 +307,10 @@ class ChosenRollouts(NamedTuple):
 
 
 def choose_rollouts(chunks: Sequence[Chunk], selection: Selection) -> ChosenRollouts:
-    """Choose rollouts whatever their rewards.
+    """Choose rollouts without regard to their rewards.
 
-    Raises StoreError; UsageError where some have completions of several models, and nobody chose among these.
+    Raises StoreError if a file cannot be read; UsageError if rollouts have completions of several models and the
+    options do not choose among these.
     """
     columns = read_columns(chunks, parts_for(selection))
     chosen = choose(columns, selection, why_left_out(chunks))

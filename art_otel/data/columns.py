@@ -1,12 +1,13 @@
-"""Columns: all that decides what is trained of some trajectories, as arrays: of rollouts, calls, turns and rewards.
+"""Columns: the fields of trajectories that decide what is trained, as arrays over rollouts, calls, turns and rewards.
 
-Trajectories in files (`stored_columns`) and in memory give the same columns, so `choosing`, `credit`, `plan` and
-`decisions` decide both alike. They hold neither messages nor tokens. The turns of all rollouts stand one behind
-the other, and so do calls and rewards:
+The turns of all rollouts are in one array, rollout after rollout; likewise calls and rewards:
 
-    rollouts    a      b                        turn_offsets   0 2 5
-    turns       0  1   0  1  2                  turn_rows   0 0 1 1 1
-    turns.call  0  1   0  1  1   of its own     turn_calls  0 1 2 3 3   of all
+    rollouts    a      b                                   turn_offsets   0 2 5
+    turns       0  1   0  1  2                             turn_rows      0 0 1 1 1
+    turns.call  0  1   0  1  1   in its own rollout        turn_calls     0 1 2 3 3   among all calls
+
+Invariant: trajectories in files (`stored_columns`) and in memory give equal columns, so that `choosing`, `credit`,
+`plan` and `decisions` treat them alike. Columns have neither messages nor tokens, so a large dataset fits into memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
@@ -29,14 +30,16 @@ Floats: TypeAlias = NDArray[np.float64]
 Texts: TypeAlias = NDArray[np.object_]
 
 UNKNOWN: Final = -(2**31)
-"""A number that nobody knows: no count, position or choice is negative."""
+"""Stands for an unknown number in columns of integers, which have no NaN. Counts and positions are never negative."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A column of few different values: that of item i is `values[codes[i]]`. The last of the values is None.
+    """A column with few different values: item i has `values[codes[i]]`. The last value is always None.
 
-    A question about values is asked once for each, however many items have it.
+        Coded.of(["ok", "error", "ok", None])      codes [0, 1, 0, 2], values ["ok", "error", None]
+
+    A test runs once per value and not once per item, so it may be a slow Python function.
     """
 
     codes: NDArray[np.integer[Any]]
@@ -44,7 +47,7 @@ class Coded:
 
     @classmethod
     def of(cls, items: Iterable[Any]) -> "Coded":
-        """The column of these items."""
+        """Make the column of these items."""
         positions: dict[Any, int] = {}
         codes = [-1 if item is None else positions.setdefault(item, len(positions)) for item in items]
         array = np.array(codes, code_type(len(positions)))
@@ -66,15 +69,15 @@ class Coded:
         return self.codes < len(self.values) - 1
 
     def where(self, test: Callable[[Any], object]) -> Flags:
-        """Which items pass the test."""
+        """Which items pass the test. Shape: (items,)."""
         return np.array([bool(test(value)) for value in self.values], np.bool_)[self.codes]
 
     def equals(self, value: object) -> Flags:
-        """Which items are this value."""
+        """Which items have this value. Shape: (items,)."""
         return self.where(lambda each: each == value)
 
     def or_else(self, other: "Coded") -> "Coded":
-        """The items, and those of the other column where they are None."""
+        """This column, with the other column's item in place of each None."""
         positions = {value: position for position, value in enumerate(self.values[:-1])}
         of_other = [positions.setdefault(value, len(positions)) for value in other.values[:-1]]
         kind = code_type(len(positions))
@@ -82,38 +85,38 @@ class Coded:
         return Coded(np.where(self.known, self.codes.astype(kind), others), [*positions, None])
 
     def without(self, flags: Flags) -> "Coded":
-        """The items, None where the flag says so."""
+        """This column, with None in place of each flagged item."""
         return Coded(np.where(flags, self.codes.dtype.type(len(self.values) - 1), self.codes), self.values)
 
     def codes_in(self, other: "Coded") -> Ints:
-        """The code that each item has in the other column, UNKNOWN where it does not occur there or is None."""
+        """Each item's code in the other column; UNKNOWN for None and for values that the other column lacks."""
         positions = {value: position for position, value in enumerate(other.values[:-1])}
         return np.array([*(positions.get(value, UNKNOWN) for value in self.values[:-1]), UNKNOWN], np.int64)[self.codes]
 
 
 def reason_where(flags: Flags, reason: str) -> Coded:
-    """The reason where the flag says so, None elsewhere."""
+    """A column with the reason for flagged items, and None for the others."""
     return Coded(np.where(flags, np.int8(0), np.int8(1)), (reason, None))
 
 
 def code_type(count: int) -> type[np.integer[Any]]:
-    """The smallest type for positions among so many values, and the one behind them."""
+    """The smallest integer type for the codes of so many values and None: most columns need one byte per item."""
     return np.int8 if count < 2**7 else np.int16 if count < 2**15 else np.int32
 
 
 ColumnPart: TypeAlias = Literal["choosing", "crediting", "counting", "masks", "naming"]
-"""What a column is read for: what is chosen, more than the final reward, how many tokens there are, their masks, or
-the ids of rollouts, which take more memory than all else."""
+"""The purpose that a column is read for: `choosing` rollouts and turns, `crediting` with more than the final reward,
+`counting` tokens, sampling `masks`, or `naming` rollouts by id. Ids take more memory than all other columns."""
 
 
 Owner: TypeAlias = Literal["rollout", "gap", "call", "turn", "span", "reward"]
-"""What has the field: rollouts, their incomplete reasons, calls, turns, ranges of tokens of one version, or rewards."""
+"""The kind of item that a column has one entry for. `gap`: an incomplete reason; `span`: the tokens of one version."""
 
 
 class ColumnSource(NamedTuple):
-    """Where a column comes from: the field of this name in files, and what `get` makes of an object in memory.
+    """Where a column comes from: the field `name` in files, and `get` of an object in memory.
 
-    Without a name it is that of the column, without `get` the attribute of that name.
+    `name` defaults to the column's name, `get` to the attribute with this name.
     """
 
     of: Owner
@@ -151,7 +154,7 @@ def _prompt_tokens(turn: Turn) -> int | None:
 
 
 def _unscored_tokens(turn: Turn) -> int | None:
-    """How many of the sampled ids have no logprob."""
+    """How many of the sampled ids have no logprob; None without ids."""
     if turn.token_ids is None:
         return None
     logprobs = _logprobs(turn)
@@ -159,7 +162,7 @@ def _unscored_tokens(turn: Turn) -> int | None:
 
 
 def _zero_logprobs(turn: Turn) -> int | None:
-    """How many of the sampled ids have a logprob of exactly 0.0."""
+    """How many of the sampled ids have a logprob of exactly 0.0; None without ids."""
     logprobs = _logprobs(turn)
     return None if turn.token_ids is None else 0 if logprobs is None else int((logprobs == 0).sum())
 
@@ -172,10 +175,10 @@ def _logprobs(turn: Turn) -> NDArray[np.float32] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Every column, once, with where it comes from. Those that nobody asked for are unknown.
+    """All columns, each with its source. Columns of parts that were not asked for hold only unknown values.
 
-    Shapes: (rollouts,), (gaps,), (calls,), (turns,), (version spans,) and (rewards,). Of what is a list in objects and
-    in files there are numbers of items. A reward is NaN where nobody gave one, infinite where somebody gave NaN.
+    Shapes: (rollouts,), (gaps,), (calls,), (turns,), (version spans,) and (rewards,), as `ColumnSource.of` says. A
+    list in a trajectory becomes its number of items. A reward is NaN if none was given, infinite if NaN was given.
     """
 
     rollout_id: Annotated[Texts, ColumnSource("rollout", part="naming")]
@@ -244,12 +247,12 @@ class Columns:
 
     @cached_property
     def is_rewarded(self) -> Flags:
-        """Whether somebody gave the final reward. Shape: (rollouts,)."""
+        """Whether the rollout has a final reward. Shape: (rollouts,)."""
         return ~np.isnan(self.reward)
 
     @cached_property
     def has_value(self) -> Flags:
-        """Whether a reward has a value, and no label alone. Shape: (rewards,)."""
+        """Whether the reward has a value, and not only a label. Shape: (rewards,)."""
         return ~np.isnan(self.reward_value)
 
     @cached_property
@@ -289,38 +292,42 @@ class Columns:
 
     @cached_property
     def model(self) -> Coded:
-        """The request's model, the response's where that is unknown. Shape: (calls,)."""
+        """The request's model, or the response's if the request names none. Shape: (calls,)."""
         return self.request_model.or_else(self.response_model)
 
     def any_turn(self, flags: Flags) -> Flags:
-        """Which rollouts have a turn that is marked. Shape: (rollouts,)."""
+        """Which rollouts have a flagged turn. Shape: (rollouts,)."""
         return np.bincount(self.turn_rows[flags], minlength=len(self)) > 0
 
     def any_call(self, flags: Flags) -> Flags:
-        """Which rollouts have a call that is marked. Shape: (rollouts,)."""
+        """Which rollouts have a flagged call. Shape: (rollouts,)."""
         return np.bincount(self.call_rows[flags], minlength=len(self)) > 0
 
     def digest(self, names: Iterable[str]) -> str:
-        """Tell these trajectories from others, by the names of what they stand in and all that options look at."""
+        """A digest of these columns and of the `names` of their files: equal only for the same trajectories."""
         digest = sha256(repr(list(names)).encode())
         for one in fields(self):
             column: Coded | NDArray[Any] = getattr(self, one.name)
             if isinstance(column, Coded):
                 digest.update(repr(column.values).encode())
                 column = column.codes
-            if column.strides == (0,):  # nothing was read of it
+            if column.strides == (0,):  # an unread column (`unread`), which has no content
                 continue
             is_text = column.dtype == np.object_
             digest.update(repr(column.tolist()).encode() if is_text else np.ascontiguousarray(column).data)
         return digest.hexdigest()
 
     def groups(self, rows: Flags) -> tuple[Ints, list[GroupKey]]:
-        """The group of each of these rollouts as a position among the keys; others have a negative one of their own."""
+        """The group of each rollout as a position among the keys; others have a negative number of their own each.
+
+        Only rollouts flagged in `rows` with a group id are in a group. Shape: (rollouts,).
+        """
         numbers = -1 - np.arange(len(self))
         members = np.flatnonzero(rows & self.group_id.known)
         codes = first = np.zeros(len(members), np.int64)
         of_keys = (self.training_step, self.gathering, self.group_id)
         for column in of_keys:
+            # Renumbered after each column, so that the product of codes cannot overflow.
             codes = codes * len(column.values) + column.codes[members]
             _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
         numbers[members] = codes
@@ -332,7 +339,7 @@ def _offsets(counts: Ints) -> Ints:
 
 
 def join_columns(parts: Sequence[Columns]) -> Columns:
-    """The columns of all parts, one behind the other. Each column of the parts is dropped when it was joined."""
+    """Concatenate the columns of all parts. Each column is removed from the parts at once, to halve the peak memory."""
     if len(parts) == 1:
         return parts[0]
     joined: dict[str, Any] = {}
@@ -359,7 +366,7 @@ def _join_arrays(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def unread(name: str, kind: Any, size: int) -> Any:  # noqa: ANN401 # a column
-    """The column of this name where nothing was read of it, which takes no memory."""
+    """An unread column of this name: one unknown value with a stride of 0, which takes no memory."""
     if kind is Coded:
         return Coded(np.broadcast_to(np.int8(0), size), (None,))
     if kind == Texts:
@@ -369,7 +376,7 @@ def unread(name: str, kind: Any, size: int) -> Any:  # noqa: ANN401 # a column
 
 
 class Described(NamedTuple):
-    """A column: its name, Coded, Floats, Flags or Ints, and where it comes from."""
+    """A column's name, its type (Coded, Texts, Floats, Flags or Ints), and its source."""
 
     name: str
     kind: Any
@@ -392,7 +399,7 @@ EVERY_PART: Final[frozenset[ColumnPart]] = frozenset(get_args(ColumnPart))
 
 
 def columns_of(trajectories: Sequence[Trajectory], parts: frozenset[ColumnPart] = CHOOSING) -> Columns:
-    """These parts of the columns of trajectories in memory. Raises UsageError for a reward that is no number."""
+    """Make the columns of these parts from trajectories in memory. Raises UsageError for a reward that is no number."""
     turns = [turn for one in trajectories for turn in one.turns]
     objects: dict[str, Sequence[Any]] = {
         "rollout": trajectories,
@@ -422,18 +429,18 @@ def columns_of(trajectories: Sequence[Trajectory], parts: frozenset[ColumnPart] 
 
 
 def narrow(numbers: Ints) -> Ints:
-    """The numbers in 32 bits, where they fit."""
+    """The numbers as int32 if they fit, which halves the memory of large datasets."""
     is_small = not len(numbers) or (numbers.min() >= UNKNOWN and numbers.max() < -UNKNOWN)
     return cast(Ints, numbers.astype(np.int32)) if is_small else numbers
 
 
 def unknown_of(name: str) -> int:
-    """The number that stands for one that nobody knows; counts of what was not read are 0."""
+    """The number that stands for an unknown one in this column: 0 in counts that are summed, else UNKNOWN."""
     return 0 if name in ("drifts", "rewritten_prompts", "version_spans") else UNKNOWN
 
 
 def _whole(value: int | Sized | None, unknown: int) -> int:
-    """The number, or how many items there are."""
+    """The value if it is a number, the number of items of a list, or `unknown` for None."""
     return unknown if value is None else value if isinstance(value, int) else len(value)
 
 

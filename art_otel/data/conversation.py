@@ -1,9 +1,10 @@
-"""Conversation: one history of a trajectory as chat messages, with what is trained in it.
+"""Conversation: one history of a trajectory as chat messages, with a flag for each trained message.
 
-Invariant: trained is what the history trains and no option leaves out (`completions`); a history with a message that
-nobody recorded is no conversation. The main conversation stands for the whole trajectory: it trains all that it holds
-and that may be trained. An answer that goes on with the assistant's last message (a prefill) is one message with it,
-which is trained as the answer is:
+Invariant: a message is trained if its history trains it and no option leaves it out. A history with an unrecorded
+message is no conversation.
+
+The main conversation is used alone for its whole trajectory, so it trains every message that may be trained. An answer
+that continues the assistant's last message (a prefill) is joined with it to one message, trained like the answer:
 
     user: Two and two?    assistant: The answer    (sampled) is 4    ->    assistant: The answer is 4
 """
@@ -26,14 +27,14 @@ MESSAGES: Final = Wanted()
 """Turns with their messages: all that conversations need."""
 
 _ANTHROPIC: Final = re.compile("anthropic|claude", re.IGNORECASE)
-"""The names of Anthropic's models, and of those who offer them."""
+"""Names of Anthropic's models and of providers of these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The messages of a history, from its first to the last sampled one. `turns` are those whose messages are sampled.
+    """The messages of a history, up to the last sampled one. `turns` are the turns that sampled messages of it.
 
-    `tools` are the tools that the calls on its path had, each once, None where no call recorded whether it had any.
+    `tools` are the tool definitions of the calls on its path, each once; None if no call recorded its definitions.
     """
 
     messages: tuple[HistoryMessage, ...]
@@ -42,24 +43,24 @@ class Conversation:
 
     @property
     def first_sampled(self) -> int:
-        """The position of the first sampled message: what stands before it is the prompt."""
+        """The position of the first sampled message. The messages before it are the prompt."""
         return next(index for index, entry in enumerate(self.messages) if entry.turn is not None)
 
     @property
     def chat(self) -> tuple[ChatMessage, ...]:
-        """The messages in OpenAI's words."""
+        """The messages in OpenAI's chat format."""
         return tuple(chat_message(entry.message) for entry in self.messages)
 
     @property
     def train(self) -> tuple[bool, ...]:
-        """Which of the messages are trained here."""
+        """Whether each message is trained here. Shape: (messages,)."""
         return tuple(entry.trained for entry in self.messages)
 
 
 def conversation(trajectory: Trajectory, history: History, reasons: Sequence[str | None]) -> Conversation | str:
-    """The conversation of a history, or the reason why it is none: `messages unknown`, `nothing trained`, or an option.
+    """The conversation of a history, or a reason why there is none: `messages unknown`, `nothing trained`, an option's.
 
-    `reasons` says why an option leaves completions out, with the shape (turns,): see `ChosenRollouts`.
+    `reasons` is why an option leaves each completion out (`ChosenRollouts`). Shape: (turns,).
     """
     if history.messages is None:
         return "messages unknown"
@@ -77,9 +78,10 @@ def conversation(trajectory: Trajectory, history: History, reasons: Sequence[str
 
 
 def main_conversation(trajectory: Trajectory, reasons: Sequence[str | None]) -> Conversation | str:
-    """The conversation of the main history, alone: what it shares with others is trained in it. Or why it is none.
+    """The conversation of the main history, or the reason why there is none.
 
-    The main history is chosen among turns of the policy, so not by those of a judge or a user simulator.
+    It trains also what it shares with other histories. Only the policy's turns count when the main history is chosen,
+    not those of a judge or a user simulator.
     """
     others = {turn for turn, reason in enumerate(reasons) if reason in NOT_THE_POLICYS}
     history = main_history(trajectory, others)
@@ -96,9 +98,9 @@ def _trained_alone(entry: HistoryMessage, trajectory: Trajectory) -> HistoryMess
 def _with_prefills_joined(
     trajectory: Trajectory, messages: Sequence[HistoryMessage], reasons: Sequence[str | None]
 ) -> tuple[HistoryMessage, ...]:
-    """Join each answer that goes on with the assistant's message before it, which was given or itself sampled.
+    """Join each answer with the assistant message before it that it continues, which was given or sampled.
 
-    One that was sampled must be trainable as well; that it was cut does not matter, because the answer completes it.
+    A sampled message before it must be trainable, too; only a cut one may be, because the answer completes it.
     """
     turns, calls = trajectory.turns, trajectory.calls
     joined: list[HistoryMessage] = []
@@ -112,7 +114,7 @@ def _with_prefills_joined(
         if not _goes_on(call, turn):
             joined.append(entry)
             continue
-        # With `echo`, vLLM's answer begins with what it goes on with.
+        # With `echo`, vLLM's answer already begins with the message that it continues.
         is_whole = call.parameters.get("echo") is True
         message = entry.message if is_whole else join_messages((before.message, entry.message))
         may_be_trained = before.turn is None or (
@@ -123,14 +125,14 @@ def _with_prefills_joined(
 
 
 def _goes_on(call: CallRecord, turn: Turn) -> bool:
-    """Whether the server went on with an assistant's message at the end of the prompt, in place of a new one.
+    """Whether the server continued the assistant message at the end of the prompt, and began no new message.
 
-    vLLM and SGLang do where they are asked to, Anthropic always. Who gives token ids is another server of Anthropic's
-    API, which begins a message.
+    vLLM and SGLang do this on request, Anthropic always.
     """
     if "continue_final_message" in call.parameters:
         return call.parameters["continue_final_message"] is True
     names = (call.provider, call.response_model, call.request_model)
+    # Anthropic gives no token ids: another server with Anthropic's API does, and such servers begin a new message.
     return not turn.has_tokens and any(name is not None and _ANTHROPIC.search(name) for name in names)
 
 

@@ -1,8 +1,12 @@
-"""Credit: which reward each turn of a trajectory is trained with.
+"""Credit: the reward that each turn of a trajectory is trained with.
 
-Invariant: a credit gives every turn a number that somebody gave (or a weighted sum of such), or None; None is never 0.
-Of several rewards of one name for one thing the last counts. A reward of a label only, and one of a span of tokens, is
-no turn's. Every credit here can be pickled, as spawned workers need it, if the user's function in it can.
+    rewards: final 1.0, step 0: 0.2          turn 0 (step 0)   turn 1 (step 1)
+    outcome_reward()                         1.0               1.0
+    step_reward()                            0.2               None
+
+Invariant: a turn's reward is a recorded number, or a weighted or discounted sum of recorded numbers, or None; None is
+never 0. If one target has several rewards of one name, the last counts. A reward with a label only, or of a span of
+tokens, is no turn's reward. Credits can be pickled (spawned workers need that), if the user's function in them can.
 """
 
 import math
@@ -23,17 +27,17 @@ from art_otel.errors import UsageError
 from art_otel.trajectories import Trajectory
 
 TurnRewards: TypeAlias = tuple[float | None, ...]
-"""Shape: (turns,), None where nobody gave a reward."""
+"""The reward of each turn, None for a turn without one. Shape: (turns,)."""
 
 Per: TypeAlias = Literal["rollout", "step", "call"]
-"""What has a reward of its own."""
+"""The unit that has one reward."""
 
 CreditName: TypeAlias = Literal["outcome_reward", "step_reward", "call_reward"]
 """The credits that need no argument."""
 
 
 class KnownRewards(NamedTuple):
-    """Numbers, each with whether somebody gave it. Shape: (turns,) or (rollouts,)."""
+    """Numbers, and whether each was given. Shape: (turns,) or (rollouts,)."""
 
     values: Floats
     known: Flags
@@ -45,12 +49,12 @@ OfColumns: TypeAlias = Callable[[Columns], KnownRewards]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credit:
-    """Which reward each turn of a trajectory is trained with.
+    """A rule for the reward that each turn of a trajectory is trained with.
 
-    `rewards` returns the rewards of a trajectory's turns. `per` says which turns have one reward and are compared with
-    each other in a group: those of whole rollouts, of the same step, or of the call at the same place. Trajectories
-    from files come to `rewards` without messages and tokens. `name` identifies the rule: batches cannot be continued
-    with a rule of another name. `weights` has the names of the rewards that are summed, None where none are.
+    `rewards` returns the rewards of a trajectory's turns; trajectories from files have no messages and tokens there.
+    `per` is the unit that has one reward, and that is compared within a group: rollouts with rollouts, steps with the
+    same step, calls with the call at the same position. `name` identifies the rule: a saved state of batches cannot be
+    continued with another name. `weights` are the weights of summed rewards by name, None if nothing is summed.
     """
 
     per: Per
@@ -60,13 +64,13 @@ class Credit:
 
     @property
     def of_columns(self) -> "OfColumns | None":
-        """The rule over the columns of all trajectories at once; None for a function of a user, which asks objects."""
+        """The rule over the columns of all trajectories at once; None for a user's function, which takes objects."""
         rule = self.rewards  # not a field of its own: a changed copy would keep the old one
         return rule.args[0] if isinstance(rule, partial) and rule.func is _of_one else None
 
     @property
     def reads_final_reward(self) -> bool:
-        """Whether it is the credit of `outcome_reward()`, whatever its name is."""
+        """Whether the credit is that of `outcome_reward()`, whatever its name is."""
         return self.of_columns is _final
 
 
@@ -120,12 +124,13 @@ def call_reward(name: str = REWARD_NAME) -> Credit:
 def discounted(gamma: float, name: str = REWARD_NAME) -> Credit:
     """Give every turn the discounted return of its step: G_k = r_k + gamma G_(k+1), G of the last step K = r_K + R.
 
-    R is the rollout's final reward; if there is none, nothing is added. If no step has a reward, R alone is discounted:
-    G_k = gamma^(K-k) R. If only some steps have a reward, the return of a step without one is unknown, and so are those
-    of the steps before it. K is the last step that has a call or a reward. Every index below K is a step, even if
-    nothing was recorded there: it counts in the discount, and has no reward. Two steps with one index have no reward
-    either: see `shared_steps`. Source: Sutton and Barto 2018, Reinforcement Learning, eq. 3.9. Raises UsageError for a
-    gamma that is not from 0 to 1.
+        r_0 = 1, r_1 = 2, R = 4, gamma = 0.5      G_1 = 2 + 4 = 6      G_0 = 1 + 0.5 * 6 = 4
+
+    R is the rollout's final reward, 0 if there is none. K is the last step with a call or a reward; every index below K
+    is a step, even if nothing was recorded there. If no step has a reward, G_k = gamma^(K-k) R. If only some steps have
+    one, the return of a step without a reward is unknown, and so are the returns of the steps before it. Two steps with
+    one index have no reward (`shared_steps`). Source: Sutton and Barto 2018, Reinforcement Learning, eq. 3.9. Raises
+    UsageError for a gamma that is not from 0 to 1.
     """
     share = validate(_Discount, {"gamma": gamma}).gamma
     return _credit("step", partial(_discounted, share, name), f"discounted {share} {name!r}")
@@ -157,7 +162,7 @@ def _credit(per: Per, of_columns: OfColumns, name: str) -> Credit:
 
 
 def _of_one(of_columns: OfColumns, trajectory: Trajectory) -> TurnRewards:
-    """The rewards of a trajectory's turns: those of a table of one."""
+    """The rewards of one trajectory's turns, by the rule over columns."""
     values, known = of_columns(columns_of([trajectory], CREDITING))
     return tuple(value if is_known else None for value, is_known in zip(values.tolist(), known.tolist(), strict=True))
 
@@ -167,18 +172,18 @@ def _of_whole(reward: Callable[[Trajectory], float | None], trajectory: Trajecto
 
 
 def named_rewards(columns: Columns, name: str) -> KnownRewards:
-    """The last reward of this name that each rollout has as a whole. Shape: (rollouts,)."""
+    """The last reward of this name for each whole rollout. Shape: (rollouts,)."""
     whole = columns.reward_name.equals(name) & columns.has_value & ~columns.target.known
     whole &= ~columns.reward_step.known & (columns.token_start == UNKNOWN)
     values, known = np.full(len(columns), np.nan), np.zeros(len(columns), np.bool_)
-    # Of several, the last one is assigned last.
+    # numpy keeps the last of several values that are assigned to one row, and rewards are in time order.
     values[columns.reward_rows[whole]] = columns.reward_value[whole]
     known[columns.reward_rows[whole]] = True
     return KnownRewards(values, known)
 
 
 def _to_turns(columns: Columns, values: Floats, known: Flags) -> KnownRewards:
-    """What all turns of each rollout get."""
+    """Give all turns of a rollout the rollout's value."""
     return KnownRewards(values[columns.turn_rows], known[columns.turn_rows])
 
 
@@ -193,7 +198,7 @@ def _named_outcome(name: str, columns: Columns) -> KnownRewards:
 
 def _weighted(weights: Mapping[str, float], columns: Columns) -> KnownRewards:
     total, all_known = np.zeros(len(columns)), np.ones(len(columns), np.bool_)
-    with np.errstate(invalid="ignore", over="ignore"):  # what comes of infinities is not trained
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite and NaN sums are unusable rewards, sorted out later
         for name, weight in weights.items():
             values, known = named_rewards(columns, name)
             total, all_known = total + weight * values, all_known & known
@@ -228,6 +233,7 @@ def _per_call(name: str, columns: Columns) -> KnownRewards:
 
 def _last_of_keys(keys: Ints, values: Floats, wanted: Ints) -> KnownRewards:
     """The last value of each wanted key."""
+    # np.unique gives the first of equal keys: from the end, that is the last one.
     distinct, last = np.unique(keys[::-1], return_index=True)
     if not len(distinct):
         return KnownRewards(np.full(len(wanted), np.nan), np.zeros(len(wanted), np.bool_))
@@ -237,7 +243,7 @@ def _last_of_keys(keys: Ints, values: Floats, wanted: Ints) -> KnownRewards:
 
 
 def _discounted(gamma: float, name: str, columns: Columns) -> KnownRewards:
-    """Steps are counted one by one, for rollouts one after the other: few are trained so."""
+    """The discounted returns, in a plain loop over rollouts and steps: few datasets are trained so."""
     values, known = np.full(len(columns.call), np.nan), np.zeros(len(columns.call), np.bool_)
     named = _of_steps(columns) & columns.reward_name.equals(name)
     usable, _ = _step_rewards(columns, name)
@@ -276,9 +282,9 @@ def _returns(rewards: Mapping[int, float], last: int, final: float | None, gamma
 
 
 def shared_steps(columns: Columns) -> tuple[Ints, Ints]:
-    """The rollouts and steps at which two steps were rewarded, as of agents that each number their own.
+    """The rollouts and step indexes at which two different steps were rewarded: each agent may number its own steps.
 
-    Nobody knows in which of the two a call was, so neither reward is used. Steps are codes of `reward_step`.
+    It is unknown in which of the two steps a call was, so neither reward is used. Steps are codes of `reward_step`.
     """
     rewards = np.flatnonzero(_of_steps(columns) & columns.target.known)
     steps = len(columns.reward_step.values)
@@ -289,7 +295,10 @@ def shared_steps(columns: Columns) -> tuple[Ints, Ints]:
 
 
 def _step_rewards(columns: Columns, name: str) -> tuple[Flags, Ints]:
-    """Which rewards of this name judge a step that has its index alone, and the steps among those of calls."""
+    """Which rewards of this name judge a step whose index no other step has; and each reward's step as code of `step`.
+
+    Shape: (rewards,).
+    """
     shared_rows, shared = shared_steps(columns)
     steps = len(columns.reward_step.values)
     is_shared = np.isin(columns.reward_rows * steps + columns.reward_step.codes, shared_rows * steps + shared)
@@ -298,7 +307,7 @@ def _step_rewards(columns: Columns, name: str) -> tuple[Flags, Ints]:
 
 
 def _of_steps(columns: Columns) -> Flags:
-    """Which rewards judge steps and have a value; what judges a call, an agent or a tool in a step is theirs."""
+    """Which rewards have a value and judge a step, and not a call, an agent or a tool in it. Shape: (rewards,)."""
     is_whole = (columns.token_start == UNKNOWN) & ~columns.target_kind.known & ~judges_call(columns)
     return columns.reward_step.known & columns.has_value & is_whole
 
@@ -311,7 +320,10 @@ def judges_call(columns: Columns) -> Flags:
 
 
 def token_rewards_by_turn(columns: Columns, selected: Flags, weights: Weights) -> tuple[dict[str, Ints], Flags]:
-    """Count rewards of spans of tokens by name, for each rollout; mark turns of which they are no usable numbers."""
+    """Count each rollout's rewards of spans of tokens by name; flag turns whose sums are no usable numbers.
+
+    Shapes: (rollouts,) and (turns,).
+    """
     is_part = columns.reward_name.where(weights.__contains__) & columns.has_value & selected[columns.reward_rows]
     is_part &= (columns.token_start >= 0) & (columns.token_start < columns.token_end)
     counts = {
@@ -339,10 +351,10 @@ def token_rewards_by_turn(columns: Columns, selected: Flags, weights: Weights) -
 
 
 def read_credit(text: str) -> Credit:
-    """The credit that a text names: one of the names, or a function of `art_otel.data` with what it is given.
+    """The credit of a text: a name, or a function of `art_otel.data` with its arguments in parentheses.
 
     `outcome_reward(correct)`, `step_reward(style)`, `weighted(correct=1, style=0.2)`, `discounted(0.99)`. Raises
-    UsageError, which names the part that is wrong and a text that is right.
+    UsageError, which names the wrong part and shows a correct text.
     """
     name, opening, rest = text.strip().partition("(")
     name = name.rstrip()

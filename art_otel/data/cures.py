@@ -1,8 +1,7 @@
-"""Cures: what each reason why something is not trained means, and what helps.
+"""Cures: what each reason of an untrained rollout or completion means, and what helps against it.
 
-What is missing in a trajectory has its cure in `trajectories/wholeness.py`. Invariant: a cure says what to do, not what
-happened. Reasons that follow from the user's own options need none. Reports of batches and exports, the command line
-and the viewer's page take theirs from here.
+The cures of incomplete trajectories are in `trajectories/wholeness.py`. Reports of batches and exports, the command
+line and the viewer's page all use these texts. Invariant: `helps` says what to do, not what happened.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,13 +15,13 @@ _INCOMPLETE: Final = "incomplete: "
 
 
 def cure_of(reason: str) -> Cure:
-    """What a skip reason means, and what helps."""
+    """The cure of a skip reason; a general one for reasons of the user's own options or exporter."""
     gap = reason.removeprefix(_INCOMPLETE)
     return cure_of_gap(gap) if gap != reason else _CURES.get(reason, _OF_USERS)
 
 
 def cure_of_no_reward(names: Mapping[str, int]) -> Cure:
-    """The cure of `no reward` where rollouts have rewards of these names and no final one, by how many have them."""
+    """The cure of `no reward`; `names` counts rollouts without a final reward by the names of their rewards."""
     cure = _CURES["no reward"]
     if not names:
         return cure
@@ -36,9 +35,9 @@ def cure_of_no_reward(names: Mapping[str, int]) -> Cure:
 
 
 def helps_against(reasons: Iterable[str]) -> dict[str, str]:
-    """What to do about each of these reasons, by the reason; those of an exporter of its own have none.
+    """What to do about each reason, by reason; without reasons that only an exporter knows.
 
-    A report may say of what a reason is: `completions: another model`.
+    A reason may have a prefix with the kind of item: `completions: another model`.
     """
     helps: dict[str, str] = {}
     for reason in reasons:
@@ -49,7 +48,7 @@ def helps_against(reasons: Iterable[str]) -> dict[str, str]:
 
 
 def show_reason(reason: str, count: int, cure: Cure) -> dict[str, Any]:
-    """The reason as a row of a table."""
+    """The reason, its count and its cure as a row of a table."""
     return {"reason": reason, "count": count, **cure._asdict()}
 
 
@@ -184,4 +183,4 @@ _CURES: Final = {
         "two recordings of its call contradict each other", "Use one instrumentor per client."
     ),
 }
-"""Skip reasons but those of incomplete trajectories."""
+"""The cures of all skip reasons, except those of incomplete trajectories."""

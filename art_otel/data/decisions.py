@@ -1,16 +1,15 @@
-"""Decisions: what is trained of each rollout, in which sequences, with what, and why the rest is not.
+"""Decisions: which completions are trained, in which sequences and with which numbers, and why the others are not.
 
-Invariant: every completion of a rollout that no option refuses is trained in exactly one sequence, or has one reason:
-the first of `REASONS` that applies. All that batches, exports and the page tell, count or build is taken from here.
+    columns ─► plan (rollouts, rewards, baselines) ─► sequences as numbers ─► reasons ─► counts
 
-    columns ─► plan (which rollouts, which reward, which baseline) ─► sequences as numbers ─► reasons ─► counts
+Invariant: every completion of a rollout that is not refused is trained in exactly one sequence, or has exactly one
+reason: the first of `REASONS` that applies. Batches, exports and the page all use these decisions, so that they agree.
 
-Objects decide nothing: they are made of what was chosen, and become arrays (`sequences`). Three facts stand in ids or
-numbers of tokens alone, so that objects are asked for them:
+Decisions are made over columns, without reading messages and tokens. Three of them need trajectories:
 
-    the ids that a tokenizer makes of messages            `TrainingDecisions.made_of`, for completions without ids
-    which logprobs a cut completion keeps                 `_without_logprobs`, where some are unknown and some are not
-    what a credit that is a function of a user gives      `plan`
+    the ids that a tokenizer makes of messages      `TrainingDecisions.made_of`, for completions without ids
+    the logprobs that a cut completion keeps        `_without_logprobs`, if some of its logprobs are unknown
+    the rewards of a credit that is a function      `plan`
 """
 
 from collections import Counter
@@ -40,13 +39,13 @@ NOT_MADE: Final = (
     "messages unknown", "not a chat", "continues a message", "not text alone", "rejected by the chat template",
     "prompt rendered otherwise", "not rendered whole",
 )  # fmt: skip
-"""Why a tokenizer makes no ids of a completion."""
+"""Why a tokenizer cannot make the ids of a completion."""
 
 _FEW: Final = 8
-"""Of so many tokens each may really have been certain."""
+"""A completion of at most so many tokens may really have had a probability of 1 for each (logprob 0.0)."""
 
 _UNKNOWN_MODE: Final = "unknown"
-"""Of which distribution logprobs are, where nothing says it."""
+"""The name of the distribution that logprobs are of, if it was not recorded."""
 
 REASONS: Final = tuple(
     dict.fromkeys(
@@ -54,20 +53,20 @@ REASONS: Final = tuple(
          *HOW_SAMPLED, "zero variance", "no reward", UNUSABLE, TOO_LONG)
     )
 )  # fmt: skip
-"""Reasons of completions."""
+"""All reasons why a completion is not trained. If several apply, the first of this list counts."""
 CODES: Final = {reason: code for code, reason in enumerate(REASONS)}
 """The position of each reason in REASONS."""
 
 Codes: TypeAlias = NDArray[np.int8]
-"""Positions in REASONS; -1 for none."""
+"""Positions in REASONS; -1 means no reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequenceOptions:
-    """Which sequences there are: options of `art_otel.batches` by the same names.
+    """Options of `art_otel.batches` that decide which sequences there are.
 
-    `weights` are those of token rewards, `tokenizer` names what makes ids of messages; `advantages` says whether
-    somebody asked for some.
+    `weights` are the weights of token rewards, `tokenizer` is the name of the tokenizer for messages without ids,
+    `advantages` says whether batches have advantages.
     """
 
     advantages: bool
@@ -78,7 +77,7 @@ class SequenceOptions:
     token_facts: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
-        """What decides which sequences there are."""
+        """The options that decide which sequences there are, for the name of a stored plan."""
         weights = sorted((self.weights or {}).items())
         limit = f"max_tokens={self.max_tokens} overflow={self.overflow}"
         made_of = f"token_rewards={weights} tokenizer={self.tokenizer} token_facts={sorted(self.token_facts)}"
@@ -86,20 +85,20 @@ class SequenceOptions:
 
     @property
     def has_masks(self) -> bool:
-        """Whether sampling masks are given, beside which logprobs that a grammar masked are known."""
+        """Whether batches have sampling masks: with a mask, logprobs of grammar-masked sampling can be used."""
         return "sampling_mask" in self.token_facts
 
     @property
     def wanted(self) -> Wanted:
-        """The parts of trajectories that are read."""
+        """The parts of trajectories that must be read."""
         return Wanted(messages=self.tokenizer is not None, token_facts=self.token_facts)
 
 
 class TurnReward(NamedTuple):
-    """What a turn is trained with, and why it is not trained, None where it is.
+    """The reward and advantage that a turn is trained with; `skipped` is the reason why it is not trained.
 
-    `reward` is None where it is unknown or not usable: NaN, infinite or not below 1e37. `advantage` is None where
-    nobody asked for advantages or the turn has no usable reward.
+    `reward` is None if it is unknown or unusable: NaN, infinite, or at least 1e37. `advantage` is None without the
+    option `advantage`, or without a usable reward.
     """
 
     reward: float | None = None
@@ -108,7 +107,7 @@ class TurnReward(NamedTuple):
 
 
 class SequenceCounts(NamedTuple):
-    """What reports count of a sequence: tokens, and completions of which something is said."""
+    """Counts of one sequence for reports: tokens, trained completions, and of these how many are remarkable."""
 
     tokens: int
     trained_tokens: int
@@ -122,12 +121,12 @@ class SequenceCounts(NamedTuple):
 
 
 CountsByName: TypeAlias = Mapping[str, NDArray[np.int32]]
-"""What reports count of each rollout, by the names of `BatchReport`; `too_long` are its sequences that are skipped.
-Names of which nothing was counted may be missing. Shape: (rows,)."""
+"""Counts of each rollout for reports, by the names of `BatchReport`; `too_long` counts skipped sequences. A name whose
+counts are all 0 may be missing. Shape: (rows,)."""
 
 
 class RolloutDecision(NamedTuple):
-    """What is decided of one rollout: its turns, and its sequences, in the order of its histories."""
+    """The decisions of one rollout: its turns, and its sequences in the order of its token histories."""
 
     turns: tuple[TurnReward, ...]
     sequences: list[SequenceCounts]
@@ -135,39 +134,32 @@ class RolloutDecision(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingDecisions:
-    """The decisions of some rollouts, as columns. A row is a rollout.
+    """The decisions of some rollouts, as columns. A row is a rollout; turns and sequences of all rows are in one array.
 
-    `refused[i]` is why an option leaves row i out as a whole. The turns of row i begin at `turn_offsets[i]`: each has a
-    code of why it is not trained (-1 also where the row is refused), a usable reward and an advantage, NaN for none.
-    `to_make` marks turns whose ids a tokenizer makes, whose reason is not whole before. The sequences of row i begin at
-    `sequence_offsets[i]`, with the numbers of `SequenceCounts`; `altered` counts for each how many completions were
-    sampled from another distribution, by what their logprobs are of. `token_rewards` counts rewards of spans of tokens
-    by name. `unusable` are the ids of rows with a reward that is no usable number. `turn_sampled` counts the sampled
-    tokens that were recorded, `turn_trained` those that are trained; `counted` marks rows of which all were recorded.
-    Shapes: (rows,), (turns,), (sequences,) and (rows + 1,) of offsets.
+    Shapes: (rows,), (turns,), (sequences,), and (rows + 1,) of offsets.
     """
 
-    refused: Coded
-    turn_offsets: Ints
-    reasons: Codes
-    rewards: Floats
-    advantages: Floats
-    to_make: Flags
+    refused: Coded  # why an option leaves the row out as a whole
+    turn_offsets: Ints  # the turns of row i are [turn_offsets[i], turn_offsets[i + 1])
+    reasons: Codes  # why the turn is not trained; -1 also in refused rows
+    rewards: Floats  # NaN without a usable reward
+    advantages: Floats  # NaN without an advantage
+    to_make: Flags  # turns whose ids a tokenizer makes, so that their reasons are not final
     sequence_offsets: Ints
-    sequences: NDArray[np.int32]
-    altered: Mapping[str, NDArray[np.int32]]
+    sequences: NDArray[np.int32]  # the numbers of `SequenceCounts`, shape (sequences, 8)
+    altered: Mapping[str, NDArray[np.int32]]  # completions sampled from another distribution, by their logprobs' mode
     counts: CountsByName
-    token_rewards: Mapping[str, Ints] = field(default_factory=dict[str, Ints])
-    unusable: Mapping[int, str]
-    turn_sampled: NDArray[np.int32]
-    turn_trained: NDArray[np.int32]
-    counted: Flags
+    token_rewards: Mapping[str, Ints] = field(default_factory=dict[str, Ints])  # rewards of spans of tokens, by name
+    unusable: Mapping[int, str]  # the ids of rows with an unusable reward
+    turn_sampled: NDArray[np.int32]  # sampled tokens that were recorded
+    turn_trained: NDArray[np.int32]  # sampled tokens that are trained
+    counted: Flags  # rows of which all sampled tokens were recorded
 
     def __len__(self) -> int:
         return len(self.counted)
 
     def of(self, rows: Sequence[int]) -> "TrainingDecisions":
-        """Those of some rows, in their order."""
+        """The decisions of some rows, in the order of `rows`."""
         chosen = np.asarray(rows, np.int64)
         (turns, turn_offsets), (sequences, sequence_offsets) = (
             _ranges(offsets, chosen) for offsets in (self.turn_offsets, self.sequence_offsets)
@@ -193,7 +185,7 @@ class TrainingDecisions:
         )
 
     def each(self) -> Iterator[RolloutDecision]:
-        """The decision of each row."""
+        """The decision of each row, as objects."""
         reasons = [None if code < 0 else REASONS[code] for code in self.reasons.tolist()]
         numbers = zip(_or_none(self.rewards), _or_none(self.advantages), reasons, strict=True)
         turns = [TurnReward(*each) for each in numbers]
@@ -210,7 +202,7 @@ class TrainingDecisions:
 
     @property
     def skipped(self) -> list[str | None]:
-        """Why nothing of each row is trained: refused, or what most of its completions are skipped for."""
+        """Why a row trains nothing: refused, or the most common reason of its completions; None if it trains."""
         whole: list[str | None] = list(self.refused)
         ends = self.turn_offsets.tolist()
         for row in np.flatnonzero((np.diff(self.sequence_offsets) == 0) & ~self.refused.known).tolist():
@@ -220,7 +212,7 @@ class TrainingDecisions:
 
     @property
     def is_unusable(self) -> Flags:
-        """Which rows train nothing, and have a reward that is no usable number. Shape: (rows,)."""
+        """Which rows train nothing and have an unusable reward. Shape: (rows,)."""
         trained = _summed((self.reasons < 0).astype(np.int64), self.turn_offsets) > 0
         return ~trained & np.isin(np.arange(len(self)), list(self.unusable))
 
@@ -242,11 +234,11 @@ class TrainingDecisions:
         options: SequenceOptions,
         rollout_id: str,
     ) -> "TrainingDecisions":
-        """The decisions of one rollout with the sequences that a tokenizer made of its messages.
+        """Add the sequences that a tokenizer made of a rollout's messages to the decisions of this rollout.
 
-        `not_made` is why it made none of turns. Rewards of tokens are given for the server's ids, so they have no place
-        in these: `rewarded` turns are counted. Raises UsageError for a sequence that is too long, where `overflow` says
-        so.
+        `not_made` has the reasons of turns without made ids. `rewarded` turns have token rewards, which belong to the
+        server's ids and cannot be placed in made ids: they are counted. Raises UsageError for a sequence that is too
+        long with `overflow="raise"`.
         """
         reasons = self.reasons.copy()
         in_history = {span.turn for history in made for span in history.spans}
@@ -294,9 +286,10 @@ class TrainingDecisions:
 
 
 class TrainedSpans(NamedTuple):
-    """Where completions are trained: completion i is `turns[i]`, of `sizes[i]` tokens from `starts[i]` of a sequence.
+    """The trained completions and their places: `sizes[i]` tokens from `starts[i]` of sequence `sequences[i]`.
 
-    `sequences[i]` is the position of that among the sequences, which have these `lengths` and are of these `rows`.
+    Completion i is turn `turns[i]`. Sequence j has `lengths[j]` tokens and is of rollout `rows[j]`. Shapes:
+    (completions,) and (sequences,).
     """
 
     turns: Ints
@@ -316,12 +309,12 @@ def decide(
     options: SequenceOptions | None,
     shared_steps: Ints,
 ) -> TrainingDecisions:
-    """Decide what is trained of the rollouts of these chunks, which have these columns.
+    """Decide what is trained of the rollouts of these chunks; `columns` are their columns.
 
-    `untrained` is why completions must not be trained, `turns` their reward, their advantage, and why these or an
-    option leave them out. Without `options` nothing becomes a sequence here: whoever reads the text, or makes ids of
-    it, trains all that is left. Raises StoreError; UsageError for a sequence that is too long, where `overflow` says
-    so.
+    `refused` is why a rollout is left out, `untrained` why a completion must not be trained, `turns` has the reward and
+    advantage of each completion, and why these or an option leave it out. Without `options` there are no sequences:
+    every completion without a reason is trained as text. Raises StoreError if a file cannot be read, UsageError for a
+    sequence that is too long with `overflow="raise"`.
     """
     rewards, advantages, left_out = turns
     rows, selected = columns.turn_rows, ~refused.known
@@ -362,7 +355,7 @@ def decide(
         sequences, altered = _recorded_sequences(columns, chunks, fitted, advantages, has_masks=options.has_masks)
     else:
         reasons = np.where(reasons < 0, skipped, reasons)
-    reasons[~selected[rows]] = -1
+    reasons[~selected[rows]] = -1  # a refused rollout is counted once, not again with each of its completions
     is_uncounted = (turn_trained > 0) & columns.is_uncounted[columns.turn_calls]
     return TrainingDecisions(
         refused=refused,
@@ -392,10 +385,10 @@ def decide(
 
 
 def decide_again(trajectory: Trajectory, turns: Sequence[TurnReward], options: SequenceOptions) -> TrainingDecisions:
-    """Decide by further options what is trained of a trajectory in memory, which is a table of one.
+    """Decide again, with `options`, what is trained of one trajectory in memory.
 
-    `turns` is what was decided of its turns before. Raises UsageError for a sequence that is too long, where `overflow`
-    says so.
+    `turns` are the earlier decisions of its turns. Raises UsageError for a sequence that is too long with
+    `overflow="raise"`.
     """
     columns = columns_of([trajectory], EVERY_PART)
     numbers = [(turn.reward, turn.advantage) for turn in turns]
@@ -412,15 +405,15 @@ def decide_again(trajectory: Trajectory, turns: Sequence[TurnReward], options: S
 
 
 def most_common_reason(reasons: Sequence[str | None]) -> str:
-    """Why nothing of a rollout is trained, whose completions are not for these reasons: the first of the commonest."""
+    """The most common reason of a rollout's completions, the first one among equally common; NOTHING without any."""
     counts = Counter(reason for reason in reasons if reason is not None).most_common(1)
     return counts[0][0] if counts else NOTHING
 
 
 def _owners(columns: Columns) -> Ints:
-    """The turn with which the first token history ends that holds each turn; -1 where none does. Shape: (turns,).
+    """For each turn the leaf of the first token history that has it; -1 without one. Shape: (turns,).
 
-    As `token_histories`: such a turn has ids, and no turn with ids continues it.
+    The same leaves as in `token_histories`: turns with ids that no turn with ids continues.
     """
     count = len(columns.call)
     has_parent = columns.token_parent >= 0
@@ -429,7 +422,7 @@ def _owners(columns: Columns) -> Ints:
     continued[parents[columns.has_tokens & has_parent]] = True
     turns = leaves = np.flatnonzero(columns.has_tokens & ~continued)
     owners = np.full(count, count)
-    while len(turns):  # one step towards the roots, of all histories at once
+    while len(turns):  # one step towards the roots for all histories at once: a loop over turns would be slow in Python
         np.minimum.at(owners, turns, leaves)
         goes_on = has_parent[turns]
         turns, leaves = parents[turns[goes_on]], leaves[goes_on]
@@ -439,14 +432,14 @@ def _owners(columns: Columns) -> Ints:
 def _fit(
     spans: TrainedSpans, reasons: Codes, options: SequenceOptions, rollouts: int, name_of: Callable[[int], str]
 ) -> tuple[TrainedSpans, dict[str, Ints]]:
-    """What is left of the sequences within `max_tokens`, and the counts of each rollout; `reasons` gets TOO_LONG.
+    """Fit the sequences into `max_tokens`; return them and counts per rollout, and set TOO_LONG in `reasons`.
 
-    A sequence that is too long is dropped, or loses its end, with "truncate":
+    A sequence that is too long is dropped, or with `overflow="truncate"` loses its end:
 
         max_tokens=6   prompt prompt A A tool B|B       A is whole, B loses a token
                        prompt prompt A A tool tool|B    B is too long
 
-    Raises UsageError with "raise".
+    Raises UsageError with `overflow="raise"`.
     """
     limit = options.max_tokens
     if limit is None or not (is_long := spans.lengths > limit).any():
@@ -492,14 +485,15 @@ def _fit(
 def _recorded_sequences(
     columns: Columns, chunks: Sequence[Chunk], spans: TrainedSpans, advantages: Floats, *, has_masks: bool
 ) -> tuple[NDArray[np.int32], Mapping[str, NDArray[np.int32]]]:
-    """The numbers of the sequences of ids that a server gave, and how many completions were altered, by their logprobs.
+    """Count what the sequences of a server's ids have. Shape: (sequences, 8).
 
-    Shapes: (sequences, 8) and (sequences,).
+    The second result counts completions that were sampled from another distribution than the policy's, by the mode of
+    their logprobs. Shape: (sequences,).
     """
     turns, sizes = spans.turns, spans.sizes
     calls, sampled = columns.turn_calls[turns], columns.sampled_tokens[turns]
-    # Each of more than a few tokens has a logprob of exactly 0.0, though nothing forced it; and what was not sampled at
-    # temperature 1 from all tokens, by what its logprobs are of.
+    # `is_zero`: all logprobs are exactly 0.0 although nothing forced these tokens, so the server gave no real logprobs.
+    # `is_altered`: not sampled at temperature 1 from all tokens.
     is_masked = columns.has_masked_logprobs[calls]
     is_scored = ~is_masked & (np.maximum(columns.unscored_tokens[turns], 0) < sampled)
     is_zero = is_scored & (np.maximum(columns.zero_logprobs[turns], 0) == sampled) & (sampled > _FEW)
@@ -522,13 +516,11 @@ def _recorded_sequences(
 
 
 def _without_logprobs(columns: Columns, chunks: Sequence[Chunk], spans: TrainedSpans, masked: Flags) -> Ints:
-    """How many trained tokens of each span have no logprob: of completions whose logprobs are masked none has.
-
-    Of a completion that was cut and has some, only its logprobs tell which.
-    """
+    """How many trained tokens of each span have no logprob; with `masked` logprobs none has one. Shape: (spans,)."""
     unscored = np.maximum(columns.unscored_tokens[spans.turns], 0)
     sampled = columns.sampled_tokens[spans.turns]
     counts = np.where(masked, spans.sizes, np.minimum(unscored, spans.sizes))
+    # If a completion was cut and some of its logprobs are unknown, the columns do not say which: read them.
     in_part = (spans.sizes < sampled) & ~masked & (unscored > 0) & (unscored < sampled)
     places: dict[int, list[int]] = {}
     for place in np.flatnonzero(in_part).tolist():
@@ -562,7 +554,7 @@ def _sequence_counts(
 
 
 def _counts_of(rollouts: int, **counts: Any) -> CountsByName:  # noqa: ANN401 # a number, or one a rollout
-    """What was counted of each rollout, without what was not."""
+    """The counts of each rollout by name, without names whose counts are all 0."""
     return {name: np.broadcast_to(one, rollouts).astype(np.int32) for name, one in counts.items() if np.any(one)}
 
 
@@ -582,12 +574,15 @@ def _or_none(numbers: Floats) -> list[float | None]:
 
 
 def _ranges(offsets: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """The positions of the items of these rows, one behind the other, and the offsets that they have there."""
+    """The positions of the items of these rows, row after row, and the offsets of the rows among these.
+
+    offsets [0, 2, 5], rows [1, 0]      positions [2, 3, 4, 0, 1], offsets [0, 3, 5]
+    """
     sizes = offsets[rows + 1] - offsets[rows]
     ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return np.arange(int(ends[-1])) + np.repeat(offsets[rows] - ends[:-1], sizes), ends
 
 
 def _summed(values: NDArray[Any], offsets: Ints) -> Ints:
-    """Sum a number of each item for each row."""
+    """Sum the items' values for each row."""
     return np.diff(np.concatenate([[0], np.cumsum(values)])[offsets]).astype(np.int64)

@@ -1,13 +1,13 @@
-"""Filters: rollouts chosen by what is known of them (`where`), and parts of them that share no task (`split`).
+"""Filters: choose rollouts by conditions (`where`), and divide them into parts without a common task (`split`).
 
-    where="correctness>=0.5&difficulty=easy"      each condition a name, a comparison and a value; all must hold
+    where="correctness>=0.5&difficulty=easy"      conditions of a name, a comparison and a value; all must hold
     split="0.9/0.1", part="val", seed=1           shares of the tasks: train and val, or train, val and test
 
-A name is that of a reward of the whole rollout, else of metadata, else of a field of the trajectory; `rewards.NAME` and
-`metadata.NAME` say which. What is not known of a rollout fulfills no condition.
+A name is searched among the rewards of the whole rollout, then in its metadata, then among the trajectory's fields;
+`rewards.NAME` and `metadata.NAME` name one place. A rollout without the value fulfills no condition.
 
-Invariant: no task is in two parts. Rollouts are of one task if they share a rollout id, a group id, or the prompt of a
-history (its messages before the first sampled one, without the system's), also over others:
+Invariant: no task is in two parts. Two rollouts are of one task if they have a common rollout id, group id or prompt of
+a history (its messages before the first sampled one, without system messages), directly or through other rollouts:
 
     rollout   group   first prompt
     a         g1      "1 + 2"         ─┐
@@ -44,7 +44,7 @@ _FIELDS: Final = (
 
 
 class Candidates(TypedDict, total=False):
-    """What else decides of which tasks there are shares, and which is in which part."""
+    """Options that decide which tasks are divided, and in which order."""
 
     reward: RewardOf
     min_reward: float | None
@@ -52,7 +52,7 @@ class Candidates(TypedDict, total=False):
 
 
 class Condition(NamedTuple):
-    """A name, one of `_COMPARISONS`, and the value as it is written."""
+    """A name, one of `_COMPARISONS`, and the value as text."""
 
     name: str
     comparison: str
@@ -63,7 +63,7 @@ class Condition(NamedTuple):
 
 
 def read_conditions(text: str) -> list[Condition]:
-    """The conditions of a text, with & between. Raises UsageError for what is none."""
+    """Read conditions that are joined by `&`. Raises UsageError for a part that is no condition."""
     conditions: list[Condition] = []
     for part in text.split("&"):
         match = _CONDITION.fullmatch(part)
@@ -77,7 +77,7 @@ def read_conditions(text: str) -> list[Condition]:
 
 
 def read_shares(split: object) -> tuple[tuple[float, ...] | None, object]:
-    """The shares among what a `split` names, such as `0.9/0.1`, and the other names. Raises UsageError."""
+    """The shares in a `split`, such as `0.9/0.1`, or None, and the other names in it. Raises UsageError."""
     names = [split] if isinstance(split, str) else split
     if not isinstance(names, Sequence):
         return None, split
@@ -94,14 +94,14 @@ def read_shares(split: object) -> tuple[tuple[float, ...] | None, object]:
 
 
 class TaskSplit(NamedTuple):
-    """How the tasks are divided: the shares of the parts, and the seed that orders the tasks."""
+    """How tasks are divided: the share of each part, and the seed that orders the tasks."""
 
     shares: tuple[float, ...]
     seed: int = 0
 
 
 def narrowed(sources: Sources, selection: SelectionKeywords, **candidates: Unpack[Candidates]) -> SelectionKeywords:
-    """The options with the rollouts that `where`, shares and `part` leave, in their place. Raises UsageError."""
+    """Replace `where`, shares and `part` by the `rollouts` that they choose. Raises UsageError."""
     kept, division = filtered(sources, selection, candidates.get("seed", 0))
     part = selection.get("part")
     if division is None:
@@ -117,7 +117,10 @@ def narrowed(sources: Sources, selection: SelectionKeywords, **candidates: Unpac
 def filtered(
     sources: Sources, selection: SelectionKeywords, seed: int = 0
 ) -> tuple[SelectionKeywords, TaskSplit | None]:
-    """The options with the rollouts that `where` leaves, without what divides them; and this. Raises UsageError."""
+    """Replace `where` by the `rollouts` that it chooses; take the shares out of `split` and return them, too.
+
+    Raises UsageError.
+    """
     kept = SelectionKeywords(**listed_options(selection))
     where = kept.pop("where", None)
     kept.pop("part", None)
@@ -161,7 +164,7 @@ def _outlines(chunks: Sequence[Chunk]) -> Iterator[Trajectory]:
 
 
 def _values(name: str, trajectory: Trajectory) -> list[Value]:
-    """What a rollout has under a name: several values for a list, as of tags; none if it is not known."""
+    """The values that a rollout has under a name: several for a list, e.g. of tags; none if it is unknown."""
     kind, _, rest = name.partition(".")
     is_reward, is_metadata = kind in ("rewards", "reward") and rest, kind == "metadata" and rest
     if not is_metadata and (found := _reward(rest if is_reward else name, trajectory)):
@@ -173,7 +176,7 @@ def _values(name: str, trajectory: Trajectory) -> list[Value]:
 
 
 def _reward(name: str, trajectory: Trajectory) -> list[Value]:
-    """The reward of the whole rollout of this name: its number, and the label of the last."""
+    """The number of the whole rollout's reward of this name, and the label of the last one."""
     number = reward_of(trajectory, name)
     whole = [one for one in trajectory.rewards if one.name == name and one.target is None and one.step is None]
     label = whole[-1].label if whole else None
@@ -181,7 +184,7 @@ def _reward(name: str, trajectory: Trajectory) -> list[Value]:
 
 
 def _nested(name: str, metadata: Mapping[str, Value]) -> Value:
-    """The metadata of a name, or of a path of names with dots between."""
+    """The metadata with a name, or at a path of names: "task.level" finds {"task": {"level": …}}."""
     if name in metadata:
         return metadata[name]
     first, _, rest = name.partition(".")
@@ -191,12 +194,12 @@ def _nested(name: str, metadata: Mapping[str, Value]) -> Value:
 
 def _holds(condition: Condition, trajectory: Trajectory) -> bool:
     values = _values(condition.name, trajectory)
-    compare = all if condition.comparison == "!=" else any  # tags!=x: none of them is x
+    compare = all if condition.comparison == "!=" else any  # tags!=x means that no tag is x
     return bool(values) and compare(_compared(value, condition) for value in values)
 
 
 def _compared(value: Value, condition: Condition) -> bool:
-    """Compare numbers as numbers, `true` and `false` as 1 and 0 too, and all else as texts."""
+    """Compare numbers as numbers (`true` and `false` are 1 and 0), and other values as texts."""
     comparison = _COMPARISONS[condition.comparison]
     given = {"true": 1.0, "false": 0.0}.get(condition.value.lower())
     try:
@@ -219,11 +222,11 @@ def _compared(value: Value, condition: Condition) -> bool:
 def split_by_task(
     sources: Sources, division: TaskSplit, selection: SelectionKeywords, **candidates: Unpack[Candidates]
 ) -> dict[str, frozenset[str]]:
-    """The ids of the rollouts of each part, by its name in `PARTS`: a share of the tasks, but one at least.
+    """The ids of the rollouts of each part, by the names in `PARTS`. Each part has at least one task.
 
-    Shares are of the tasks that have a rollout which is chosen, and good enough. All others are in the part of their
-    task, or in the first, so that their reasons are counted. Which tasks are in which part depends on the seed and the
-    tasks alone. Raises UsageError where there are fewer tasks than parts.
+    Divided are the tasks with a chosen rollout whose reward is high enough; the other rollouts are in the part of
+    their task, or in the first part, so that the reasons against them are counted. The parts depend only on the seed
+    and the tasks. Raises UsageError if there are fewer tasks than parts.
     """
     chunks, among = list_chunks(sources).chunks, selection.get("rollouts")
     of_text = cast("dict[str, Any]", {name: one for name, one in selection.items() if not OPTIONS[name].only_of_ids})
@@ -232,12 +235,12 @@ def split_by_task(
     least = candidates.get("min_reward")
     parents: dict[Hashable, Hashable] = {}
 
-    def root(node: Hashable) -> Hashable:
+    def root(node: Hashable) -> Hashable:  # of a disjoint set, whose paths are halved on the way
         while (parent := parents.setdefault(node, node)) != node:
             parents[node] = node = parents[parent]
         return node
 
-    rollouts: dict[str, bool] = {}  # whether a recording of it is chosen, and good enough
+    rollouts: dict[str, bool] = {}  # whether any recording of the rollout is chosen and has a high enough reward
     for number, trajectory in read_numbered(chunks, MESSAGES):
         if wanted is not None and trajectory.rollout_id not in wanted:
             continue
@@ -269,7 +272,7 @@ def split_by_task(
 
 
 def _task_marks(trajectory: Trajectory) -> Iterator[Hashable]:
-    """What rollouts of one task share with this one."""
+    """Keys of the trajectory's task: rollouts with a common key are of one task."""
     if trajectory.group_id is not None:
         yield "group", trajectory.group_id
     for history in histories(trajectory):

@@ -1,11 +1,10 @@
-"""Formulas: the advantages of all groups at once, as arrays.
+"""Formulas: the advantages of all groups at once, as arrays. `advantages` has their documentation and sources.
 
-Invariant: they are those that `advantages` documents, with their sources, bit by bit: a function there is the formula
-of one group, and 12,500 groups take one pass here. Sums are rounded once, as by `math.fsum`, so that neither the order
-of a group nor the number of groups matters.
+    values   1.0 0.0 NaN  1.0  0.5 0.5      NaN: no reward
+    owners    0   0   0    1    2   2       the group of each value
 
-    values   1.0 0.0 NaN  1.0  0.5 0.5      NaN: nobody gave a reward
-    owners    0   0   0    1    2   2       the group of each, in order
+Invariant: the result for each group is, bit by bit, that of the function in `advantages` for this group alone. Sums are
+rounded once, as by `math.fsum`, so that neither the order in a group nor the number of groups changes a result.
 """
 
 import math
@@ -22,12 +21,12 @@ Deviation: TypeAlias = Literal["population", "sample"]
 LOST_DEGREES: Final[Mapping[Deviation, int]] = {"population": 0, "sample": 1}
 
 _SHORT: Final = 64
-"""Groups of at most so many members are summed together, member by member."""
+"""Groups of at most so many members are summed together by arrays; a larger group is fast enough by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedRewards:
-    """Numbers of `count` groups, one group behind the other, which `owners` names. Shape: (members of all,)."""
+    """Numbers of `count` groups, group after group; `owners` is the group of each. Shape: (members of all,)."""
 
     values: Floats
     owners: NDArray[np.intp]
@@ -48,14 +47,14 @@ Formula: TypeAlias = Callable[[GroupedRewards], Floats]
 
 
 def centered(groups: GroupedRewards) -> Floats:
-    """Each value without the mean of its group."""
+    """Each value minus the mean of its group."""
     known = ~np.isnan(groups.values)
     values, owners = groups.values[known], groups.owners[known]
     means = _sums(values, owners, groups.count) / np.maximum(_sizes(groups), 1)
     least, most = np.full(groups.count, np.inf), np.full(groups.count, -np.inf)
     np.minimum.at(least, owners, values)
     np.maximum.at(most, owners, values)
-    # A mean rounded out of its range would make equal rewards differ.
+    # A rounded mean may lie outside of the values' range; then equal rewards would have advantages other than 0.
     return groups.values - np.minimum(np.maximum(means, least), most)[groups.owners]
 
 
@@ -79,19 +78,19 @@ def grpo_batch(groups: GroupedRewards) -> Floats:
 
 
 def reinforce_plus_plus(groups: GroupedRewards) -> Floats:
-    """Centered and divided by what all rewards have in common."""
+    """Centered by the mean of all rewards, divided by their population deviation."""
     deviations = centered(GroupedRewards.one(groups.values))
     return deviations / np.sqrt(_variances(GroupedRewards.one(deviations), "population") + 1e-8)
 
 
 def reinforce_plus_plus_baseline(groups: GroupedRewards) -> Floats:
-    """Centered by group, divided by the deviation of all that comes of it."""
+    """Centered by group, divided by the population deviation of all centered values."""
     deviations = centered(groups)
     return deviations / np.sqrt(_variances(GroupedRewards.one(deviations), "population") + 1e-8)
 
 
 def gdpo(rewards: Mapping[str, GroupedRewards], weights: Mapping[str, float]) -> Floats:
-    """The weighted sum of each reward's own GRPO, once more centered and divided over all groups."""
+    """The weighted sum of each reward's own GRPO; this sum is centered and divided by its deviation over all groups."""
     normalized: list[Floats] = []
     for name, weight in weights.items():
         deviations = rewards[name].of(centered(rewards[name]))
@@ -108,10 +107,10 @@ def _sizes(groups: GroupedRewards) -> NDArray[np.intp]:
 
 
 def _variances(deviations: GroupedRewards, std: Deviation) -> Floats:
-    """The variance of each group of numbers whose mean is 0; 0.0 where there is none. Shape: (groups,)."""
+    """The variance of each group of numbers with mean 0; 0.0 for a group of one. Shape: (groups,)."""
     known = ~np.isnan(deviations.values)
     squares = _sums(deviations.values[known] ** 2, deviations.owners[known], deviations.count)
-    # One number has no deviation, so it divides 0.0, and any divisor but 0 will do.
+    # The square of a single number here is 0.0, so any divisor but 0 is right.
     return squares / np.maximum(_sizes(deviations) - LOST_DEGREES[std], 1)
 
 

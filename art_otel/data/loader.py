@@ -1,10 +1,10 @@
 """Batches: a dataset as a stream of numpy batches.
 
-The same sources and options give the same batches in the same order, from the beginning and from a saved state. In
-memory are a window of row groups, one batch for each rank, and the plan. Where groups are kept together, sequences that
-wait for other members of their group are on disk, and a saved state is reached by reading what stands before it again.
+    chunks ─► windows ─► sequences ─► units (share a batch) ─► rounds (one batch per rank) ─► arrays
 
-    chunks ─► windows ─► sequences ─► units (what shares a batch) ─► rounds (a batch a rank) ─► arrays
+Invariant: the same sources and options give the same batches in the same order, from the beginning and from a saved
+state. Memory has a window of row groups, one batch for each rank, and the plan. If groups are kept together, sequences
+that wait for other members of their group are on disk, and a saved state is reached by reading from the beginning.
 """
 
 from collections import deque
@@ -38,13 +38,13 @@ LAST_BATCH: Final = "last batch dropped"
 _NONE: Final[tuple[int, list[TokenSequence]]] = (-1, [])
 
 _Give: TypeAlias = Callable[[Chunk], Iterator[tuple[int, Unit]]]
-"""The sequences of each trajectory of a chunk that has some, with its number."""
+"""Gives the number and the sequences of each trajectory of a chunk that has sequences."""
 _Position: TypeAlias = tuple[int, int]  # a window, and a sequence in it
 _NaturalNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _LoaderState(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a stream stands, and of which stream: its dataset, in which order, with what skipped."""
+    """The position of a stream (window, and sequence in the window), and digests that identify the stream."""
 
     dataset: str
     order: str
@@ -55,9 +55,9 @@ class _LoaderState(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """How batches are made: of which trajectories, with what reward, as which sequences, in which order and layout.
+    """All options of batches, checked: selection, rewards, sequences, order and layout.
 
-    `make_histories` is None without a tokenizer.
+    `make_histories` makes token histories of messages; None without a tokenizer.
     """
 
     selection: Selection
@@ -71,7 +71,7 @@ class Recipe:
 class Batches:
     """Batches of trajectories. You can iterate over them as often as you like.
 
-    `report` counts what the latest iteration gave and skipped so far.
+    `report` counts what the latest iteration has given and skipped so far.
     """
 
     def __init__(self, listed: ListedChunks, recipe: Recipe) -> None:
@@ -115,7 +115,7 @@ class Batches:
         from_beginning, count = self._start == (0, 0), 0
         report, layout = self._new_report(), self._recipe.layout
         positions: deque[_Position] = deque()
-        # What a tokenizer makes has to be made to know its length.
+        # With a tokenizer, lengths are known only after tokenizing, so every rank must build all sequences.
         own = None if layout.world_size == 1 or self._recipe.make_histories is not None else self._of_rank()
         give = partial(self._sequences, own=own, report=report)
         for batches in layout.rounds(self._units(report, positions, give)):
@@ -125,7 +125,7 @@ class Batches:
             if layout.is_dropped(batches, self._recipe.order.keep_together):
                 for sequence in sequences:
                     report.skip(sequence.counts, LAST_BATCH)
-                break  # no whole batch comes behind it
+                break  # it was the last round
             report.batches += len(batches)
             report.padding += sum(map(layout.padding, batches))
             report.give(one.counts for one in sequences)
@@ -178,8 +178,7 @@ class Batches:
     def trajectories(self, wanted: Wanted = _ALL) -> Iterator[tuple[Trajectory, tuple[TurnReward, ...]]]:
         """Give the selected trajectories, with what each of their turns is trained with. Raises StoreError.
 
-        A trajectory with a reward that is no usable number is left out where nothing of it is trained, unless it is
-        text that is trained.
+        A trajectory with an unusable reward is left out if nothing of it is trained; but not where text is trained.
         """
         report = self._new_report()
         for window in self._recipe.order.windows(self._chunks):
@@ -204,7 +203,7 @@ class Batches:
                     yield trajectory, turns[number]
 
     def decisions(self) -> Iterator[Decision]:
-        """Say for each trajectory, in the order of the sources, what is trained, and why the rest is not.
+        """Give the decision on each trajectory, in the order of the sources: what is trained, and why the rest is not.
 
         `report` has the sums of the decisions. Raises StoreError.
         """
@@ -222,19 +221,19 @@ class Batches:
             yield from (decided[number] for number in chunk.numbers)
 
     def build(self, trajectory: Trajectory, turns: Sequence[TurnReward]) -> list[TokenSequence]:
-        """The sequences of a selected trajectory of whose turns this was decided."""
+        """Build the sequences of a selected trajectory from the decisions on its turns."""
         versioned = with_model_versions(trajectory, self._recipe.selection.version)
         return build_sequences(versioned, turns, self._recipe.sequences)
 
     def names_given(self) -> list[str]:
-        """The names of the rewards of selected trajectories, with what they judge. Raises StoreError."""
+        """The names of the rewards of selected trajectories, with the kind of their target. Raises StoreError."""
         return names_given(self._listed.chunks, self._recipe.selection)
 
     def decision_columns(self) -> TrainingDecisions:
-        """What is decided of every trajectory, also of parts that are left out: of 100,000 in seconds.
+        """The decisions on all trajectories, also those of parts that are left out, as columns: 100,000 take seconds.
 
-        `report` has the sums. Nothing is raised where nobody chose one of several models: see `problem`. Raises
-        StoreError, and UsageError for tokens that a tokenizer makes.
+        `report` has the sums. Rollouts of several models raise no error here: see `problem`. Raises StoreError, and
+        UsageError with a tokenizer, whose sequences are not known before they are made.
         """
         if self._recipe.make_histories is not None:
             raise UsageError(
@@ -248,11 +247,11 @@ class Batches:
 
     @property
     def problem(self) -> str | None:
-        """What has to be chosen before anything can be trained, None where that is nothing. Raises StoreError."""
+        """What the user must choose before anything can be trained, as a message, or None. Raises StoreError."""
         return self._whole_plan().several_models.problem
 
     def plan(self) -> Plan:
-        """The reward and advantage of every turn: read at the first need, and kept."""
+        """The reward and advantage of every turn: made when it is first needed, then kept."""
         if self._plan is None:
             self._plan = self._make_plan(whole=False)
         return self._plan
@@ -275,7 +274,7 @@ class Batches:
         return self._count
 
     def of_view(self, view: View) -> "Batches":
-        """The same batches as exporters write them: what is trained is theirs to say."""
+        """The same batches with another view: an exporter decides whether it trains token ids or text."""
         recipe = replace(self._recipe, selection=self._recipe.selection.of_view(view))
         return Batches(self._listed, recipe)
 
@@ -285,7 +284,7 @@ class Batches:
         return Batches(self._listed, replace(self._recipe, order=order))
 
     def _whole_plan(self) -> Plan:
-        """The plan with the parts that are left out unread by another."""
+        """The plan that also has the parts which the usual plan leaves out unread."""
         if all(chunk.left_out is None for chunk in self._chunks):
             self._plan = self._plan or self._make_plan(whole=True)
             return self._plan
@@ -302,7 +301,7 @@ class Batches:
         return plan
 
     def _new_report(self) -> BatchReport:
-        """The report of an iteration. Raises UsageError where nobody chose one of several models."""
+        """A new report for an iteration. Raises UsageError if a rollout has several models and none is chosen."""
         self.plan().several_models.check()
         self.report = self._report_of(self.plan())
         return self.report
@@ -317,9 +316,9 @@ class Batches:
         )
 
     def _of_rank(self) -> frozenset[int]:
-        """The trajectories of which this rank gives sequences: it builds these alone.
+        """The numbers of the trajectories whose sequences this rank gives, so that it builds only these.
 
-        Which are whose follows from the lengths of all: a first pass arranges what was decided.
+        They depend on the lengths of all sequences, so a first pass arranges all of them without building any.
         """
         start, layout = self._start, self._recipe.layout
         rounds = layout.rounds(self._units(BatchReport(), deque(maxlen=0), partial(self._sequences, own=())))
@@ -328,7 +327,7 @@ class Batches:
         return own
 
     def _units(self, report: BatchReport, positions: deque[_Position], give: _Give) -> Iterator[Unit]:
-        """What shares a batch, from the start on; `positions` gets the position of each sequence."""
+        """The units from the start position on. The position of each given sequence is appended to `positions`."""
         start = self._position = self._start
         self._start = (0, 0)
         order, windows = self._recipe.order, self._recipe.order.windows(self._chunks)
@@ -337,7 +336,7 @@ class Batches:
                 if number < start[0] and order.keep_together != "group":
                     continue
                 place = (number, 0)
-                # No name holds a window's sequences, so that they are gone before the next are read.
+                # No variable refers to a window's sequences, so that they are freed before the next window is read.
                 given = (each for chunk in window for each in give(chunk))
                 for unit in order.arranged(self._of_window(number, given, waiting), number + 1):
                     places = [(number, place[1] + index) for index in range(len(unit))]
@@ -361,10 +360,10 @@ class Batches:
     def _sequences(
         self, chunk: Chunk, *, own: Container[int] | None = None, report: BatchReport | None = None
     ) -> Iterator[tuple[int, Unit]]:
-        """The sequences of each of this worker's trajectories of a chunk that has some, with its number.
+        """The number and the sequences of each of this worker's trajectories of a chunk that has sequences.
 
-        They are built of the trajectories among `own` (None: all), which alone are read. `report` counts what was
-        decided.
+        Only trajectories in `own` (None: all) are read and their sequences built; of the others the lengths are known
+        from the decisions. `report` counts the decisions.
         """
         options = self._recipe.sequences
         for numbers, decisions, made in self._decided(chunk, self._share(chunk.numbers)):
@@ -387,9 +386,9 @@ class Batches:
     def _decided(
         self, chunk: Chunk, numbers: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], TrainingDecisions, tuple[Trajectory, Sequence[TokenHistory]] | None]]:
-        """What is decided of these trajectories of a chunk: of all together.
+        """The decisions on these trajectories of a chunk, all at once.
 
-        With a tokenizer of one after the other, with the trajectory and what was made of it.
+        With a tokenizer one trajectory at a time, together with the trajectory and the histories made of its messages.
         """
         decisions, make = self.plan().decisions, self._recipe.make_histories
         if make is None:
@@ -408,14 +407,14 @@ class Batches:
     def _read(self, chunk: Chunk, wanted: Wanted, numbers: Sequence[int]) -> Iterator[tuple[int, Trajectory]]:
         """Read these trajectories of a chunk, each with its number.
 
-        Where nobody said a policy version, calls have those that their request models name (`model_names`).
+        Without any recorded policy version, calls get the versions that their request's models name (`model_names`).
         """
         if numbers:
             for number, trajectory in zip(numbers, chunk.read(wanted, numbers), strict=True):
                 yield number, with_model_versions(trajectory, self._recipe.selection.version)
 
     def _last_windows(self, windows: Sequence[Sequence[Chunk]]) -> dict[int, int]:
-        """The number of the window that has the last selected member of each group, where groups are kept together."""
+        """The number of the window with each group's last selected member; empty if groups are not kept together."""
         if self._recipe.order.keep_together != "group":
             return {}
         skipped, groups = self.plan().skipped, self.plan().groups
@@ -428,7 +427,7 @@ class Batches:
         }
 
     def _share(self, numbers: range) -> Sequence[int]:
-        """The trajectories of consecutive ones that are this worker's; of groups that are kept together all or none."""
+        """The trajectories of this worker among consecutive ones; a group that is kept together has one worker."""
         order, groups = self._recipe.order, self.plan().groups
         if order.keep_together != "group":
             return order.share(numbers)

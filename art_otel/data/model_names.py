@@ -1,7 +1,9 @@
-"""Model names: which are chosen, which are one policy's, and the numbers of its versions.
+"""Model names: which names an option chooses, which are versions of one policy, and the versions' numbers.
 
-A number is one only where the text shows it. A size, a date or a hash is never read as one, and a model is a
-version only of a policy that has its name.
+    policy-v12      version 12 of `policy`          Qwen3-8B      no version: 8B is a size
+
+Invariant: a size, a date or a hash is never read as a version number, and a model is a version only of a policy with
+the same name.
 """
 
 import re
@@ -15,7 +17,7 @@ import msgspec
 from art_otel.trajectories import PolicyVersions, Trajectory, versions_in
 
 Names: TypeAlias = str | Iterable[str] | None
-"""Names or globs, of which `!` excludes: `"policy"`, `["policy-*", "!*-judge"]`. `"*"` is all, None is no choice."""
+"""Names or globs; `!` excludes: `"policy"`, `["policy-*", "!*-judge"]`. `"*"` chooses all, None is no choice."""
 
 ANOTHER_MODEL: Final = "another model"
 
@@ -36,7 +38,7 @@ _NUMBERS: Final = tuple(
         "",
     )
 )
-"""Where a number stands, the best place first; the last one there counts."""
+"""The places of a version number in a name, the surest first. In each place the last number counts."""
 
 HOW_TO_WRITE: Final = (
     "Write the number behind step, iter, checkpoint, epoch or v, as in step-12 and policy-v12, or alone between"
@@ -45,10 +47,10 @@ HOW_TO_WRITE: Final = (
 
 
 def is_among(patterns: tuple[str, ...] | None, name: str | None) -> bool:
-    """Whether a name is chosen: by one of the patterns, if there are any that choose, and by none that excludes it.
+    """Whether patterns choose a name: one of them fits (if any has no `!`), and none with `!` fits.
 
-    `("policy-*", "!*-judge")` chooses `policy-1`; `("!judge",)` chooses all but `judge`. An unknown name is chosen by
-    `*`, and where all patterns exclude.
+    `("policy-*", "!*-judge")` chooses `policy-1`; `("!judge",)` chooses all but `judge`. An unknown name (None) is
+    chosen by `*`, and by patterns that only exclude.
     """
     if patterns is None:
         return True
@@ -61,7 +63,7 @@ def is_among(patterns: tuple[str, ...] | None, name: str | None) -> bool:
 
 
 def version_number(version: str | None) -> int | None:
-    """The number by which a version is compared with others; None where it has none.
+    """The number by which a version is compared with others; None if there is no clear number.
 
     | version | number |
     |---|---|
@@ -70,17 +72,17 @@ def version_number(version: str | None) -> int | None:
     | `3f9a2c1`, `Qwen3-8B`, `policy-4bit`, `policy-int4`, `policy-8-bit`, `policy-Q4_0`, `SmolLM2-135M` | None |
     | `gpt-4o-2024-08-06`, `v1.2`, `qwen2.5`, `policy12`, `main` | None |
 
-    A number glued to other letters may be anything, and numbers with points between them are several.
+    A number without a separator before it may mean anything, and `1.2` has two numbers.
     """
     place = None if version is None else _place_of_number(version)
     return None if version is None or place is None else int(version[place])
 
 
 def with_model_versions(trajectory: Trajectory, trained: str | None) -> Trajectory:
-    """Give calls the name of their request model as version, where it is one of the policy that is `trained`.
+    """Set the policy version of calls to their request's model, if this names a version of the `trained` policy.
 
-    Servers of LoRA adapters have a name a version. Of calls of `policy-v11`, `policy-v12` and `gpt-4o`, the first two
-    are of versions of `policy-v12`. Where anybody said a version, or no model has such a name, nothing changes.
+    Servers of LoRA adapters have one model name per version. If `policy-v12` is trained, calls of `policy-v11` and
+    `policy-v12` get a version, a call of `gpt-4o` does not. A trajectory with any recorded version stays unchanged.
     """
     if trained is None or any(version is not None for version in versions_in(trajectory)):
         return trajectory
@@ -97,7 +99,7 @@ def with_model_versions(trajectory: Trajectory, trained: str | None) -> Trajecto
 
 
 def is_version_of(name: str, trained: str) -> bool:
-    """Whether two names are one, or differ only in their numbers."""
+    """Whether two names are equal, or differ only in their version numbers."""
     if name == trained:
         return True
     place, of_trained = _place_of_number(name), _place_of_number(trained)
@@ -115,18 +117,18 @@ _VERSION: Final = re.compile(
 
 
 def policy_name(model: str) -> str:
-    """The name that versions of one policy and adapters of one base share.
+    """The common name of all versions of a policy, and of all adapters of a base model.
 
     `policy-v12`, `policy@12` and `policy-step-12` are `policy`, `qwen-lora-7` is `qwen`; the provider's prefix of
-    `openai/gpt-4o` is left out, a path is kept. `gpt-4` and `gpt-5` are two models: only a word before a number makes
-    it that of a version.
+    `openai/gpt-4o` is left out, a path is kept. `gpt-4` and `gpt-5` are two models: a number is a version only after a
+    word such as `v` or `step`, or after `@`.
     """
     name = model.rpartition("/")[2] if model.count("/") == 1 else model
     return _VERSION.sub("", _ADAPTER.sub("", name))
 
 
 def _place_of_number(version: str) -> slice | None:
-    """Where the number stands in a version; None where there is none."""
+    """The place of the number in a version; None if there is no number."""
     text = _NO_NUMBERS.sub(lambda found: "x" * len(found[0]), version)
     for pattern in _NUMBERS:
         if found := [*pattern.finditer(text)]:

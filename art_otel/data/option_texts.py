@@ -1,7 +1,7 @@
-"""Option texts: the options of `art_otel.batches` that decide what is trained, as a form or an address holds them.
+"""Option texts: the options of `art_otel.batches` that decide what is trained, as texts of a form or a URL.
 
-A text means what the option of that name means; without one it is the default of `art_otel.batches`. What no option can
-be is a UsageError that names it.
+A text has the meaning of the option with this name; an option without a text has the default of `art_otel.batches`. A
+text that no option can have raises a UsageError with the option's name.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ NONE: Final = "none"
 
 
 def read_options(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The keywords of `art_otel.batches` that the texts mean, by their names; empty texts are none. Raises UsageError.
+    """Read keywords of `art_otel.batches` from texts by name; empty texts are left out. Raises UsageError.
 
-    What the values may be `batches` itself checks.
+    `batches` itself checks the values.
     """
     return {name: option.read_text(name, texts[name]) for name, option in OPTION_TEXTS.items() if texts.get(name)}
 

@@ -1,7 +1,7 @@
-"""Options: what users give is checked against a schema, once for all functions and exporters.
+"""Options: check the options of all functions and exporters against a schema.
 
-An option is of its type and within its bounds, or a UsageError names it, its value and what to give instead. Equal
-options come out equal, whatever they were given as (a number of numpy, a list in the place of a tuple).
+Invariant: a checked option has its type and is within its bounds; otherwise a UsageError has its name, its value and
+what to give instead. Equal options are equal after the check, whether given as list or tuple, numpy or Python number.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,10 +22,11 @@ _REFUSED: Final = (msgspec.ValidationError, ValueError, TypeError)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DescribedOption:
-    """All that is said of an option besides its name: what its checked value is, and how a form shows it.
+    """The type, default and texts of an option, for checks and forms.
 
-    `read` makes of a text what a function takes; `choices` are all values of a `choice`, and examples of a `text`.
-    `of_text` is the default where text is trained, if that is another; with `only_of_ids` it is then the only value.
+    `read` turns a text into the option's value; `choices` are all values of a `choice`, and examples of a `text`.
+    `of_text` is the default if text is trained (None: the same default); an option with `only_of_ids` then cannot be
+    given at all.
     """
 
     default: object
@@ -39,25 +40,25 @@ class DescribedOption:
 
     @property
     def kind(self) -> Literal["choice", "number", "text"]:
-        """How a form asks for it."""
+        """The kind of form field."""
         if self.read is int:
             return "number"
         return "choice" if get_origin(self.type) is Literal else "text"
 
     @property
     def default_text(self) -> str | None:
-        """The default as a text; None where there is no default."""
+        """The default as text; None if there is no default."""
         if isinstance(default := self.default, frozenset):
             return ",".join(sorted(map(str, cast(frozenset[object], default))))
         return None if default is None else str(default).lower()
 
     def check(self, name: str, value: object) -> Any:  # noqa: ANN401 # as the type says
-        """The value in the option's type. Raises UsageError."""
+        """Check a value and convert it to the option's type. Raises UsageError."""
         kinds = {get_origin(one) for one in (self.type, *get_args(self.type))}
         return checked(name, as_names(value) if kinds & {frozenset, tuple} else value, self.type)
 
     def read_text(self, name: str, text: str) -> object:
-        """What the text means. Raises UsageError, which names the option."""
+        """Read the option's value from a text. Raises UsageError, which names the option."""
         if self.kind == "choice" and text not in self.choices:
             raise UsageError(f"{name}={text!r:.100}: use one of {', '.join(self.choices)}")
         try:
@@ -67,10 +68,11 @@ class DescribedOption:
 
 
 def validate(schema: type[_SchemaT], values: Mapping[str, object], *, owner: str = "", texts: bool = False) -> _SchemaT:
-    """Make the schema, a frozen dataclass or msgspec.Struct, of options by name.
+    """Make an instance of a schema, a frozen dataclass or msgspec.Struct, from options by name.
 
-    Its annotations, with `msgspec.Meta`, say what is allowed; ValueErrors of its `__post_init__` say what must not be
-    together. `owner` is named in messages; with `texts` values may be texts, as of a command line. Raises UsageError.
+    The schema's annotations, with `msgspec.Meta`, are the allowed values; its `__post_init__` may raise ValueError for
+    options that exclude each other. `owner` is named in messages; with `texts` values may be texts, as from a command
+    line. Raises UsageError.
     """
     hints = get_type_hints(schema, include_extras=True)
     converted: dict[str, object] = {}
@@ -85,7 +87,7 @@ def validate(schema: type[_SchemaT], values: Mapping[str, object], *, owner: str
 
 
 def checked(name: str, value: object, hint: Any, *, owner: str = "", texts: bool = False) -> Any:  # noqa: ANN401 # as the hint says
-    """The value as the hint wants it. Raises UsageError, which names the option."""
+    """Convert a value to the type of the hint. Raises UsageError, which names the option."""
     try:
         return msgspec.convert(_plain(value), hint, strict=not texts)
     except _REFUSED as error:
@@ -95,14 +97,14 @@ def checked(name: str, value: object, hint: Any, *, owner: str = "", texts: bool
 
 
 def as_names(value: object) -> object:
-    """Several names as a tuple, also where one was given as text; what is no text and no iterable as it is."""
+    """One name or several as a tuple; a value that is neither a text nor iterable stays as it is."""
     if isinstance(value, str):
         return (value,)
     return tuple(cast(Iterable[object], value)) if isinstance(value, Iterable) else value
 
 
 def _plain(value: object) -> object:
-    """The value with Python's own numbers in the place of numpy's."""
+    """The value with numpy's numbers replaced by Python's: msgspec takes only these."""
     if isinstance(value, np.generic):
         return cast(object, value.item())
     if isinstance(value, list | tuple):
@@ -111,7 +113,7 @@ def _plain(value: object) -> object:
 
 
 def _words(hint: object) -> tuple[str, ...]:
-    """All values that an option may have; none where they cannot be listed."""
+    """All values of an option; empty if they cannot be listed."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint is bool:
         return ("true", "false")

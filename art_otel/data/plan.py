@@ -1,13 +1,17 @@
-"""Plan: the reward and advantage of every turn, computed before any token is read.
+"""Plan: the reward and the advantage of every turn of a dataset, and what is trained with them.
 
-Invariant: an advantage compares a trajectory with the others of its group that are selected, wherever in the files
-they stand. A trajectory without a group is a group of its own. Who has no reward, or one that is no usable number, is
-not trained and counts in no baseline. Neither does a completion that is not the policy's (`choosing`).
+    columns ─► choose: rollouts and turns, or a reason ─► credit: a reward per turn ─► advantages ─► decide
 
-    columns ─► choose: what is left out, and why ─► credit: a reward a turn ─► what is rewarded ─► advantages ─► decide
+    group g   rollout a  reward 1.0      advantage  0.5        with advantage="centered"
+              rollout b  reward 0.0      advantage -0.5
+              rollout c  no reward       not trained, and not in the mean
 
-Planning reads no messages and no tokens; only a function of the user is given trajectories. It holds about 600 bytes
-for each completion, and then keeps 80.
+Invariant: an advantage compares a trajectory with all selected trajectories of its group, in whatever files they are.
+A trajectory without a group is a group of its own. A rollout without a usable reward, and a completion that is not the
+policy's (`choosing`), are not trained and count in no baseline.
+
+Planning reads neither messages nor tokens, so it needs only about 600 bytes per completion, of which a plan keeps 80.
+Only a credit that is a user's function gets trajectories.
 """
 
 import math
@@ -46,19 +50,19 @@ from art_otel.errors import UsageError
 from art_otel.trajectories import GroupKey, Trajectory
 
 ZeroVariance: TypeAlias = Literal["keep", "drop"]
-"""What becomes of groups in which all known rewards are equal."""
+"""Whether groups are trained in which all known rewards are equal, so that there is nothing to compare."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scoring:
-    """Options of `art_otel.batches` by the same names. Without an `advantage`, turns without a reward are trained."""
+    """Options of `art_otel.batches` with these names. If `advantage` is None, turns without a reward are trained."""
 
     credit: Credit
     advantage: Advantage | None
     zero_variance: ZeroVariance = "keep"
 
     def __str__(self) -> str:
-        """What decides which turns are trained, whatever their rewards come to."""
+        """The options that decide which turns are trained; the name of the advantage does not."""
         trained = "all" if self.advantage is None else f"rewarded by {self.credit.per} {self.credit.name}"
         return f"{trained} zero_variance={self.zero_variance}"
 
@@ -70,18 +74,19 @@ class _ZeroVarianceOption(msgspec.Struct, frozen=True):
 def make_scoring(
     credit: CreditName | Credit, advantage: AdvantageName | Advantage | None, zero_variance: ZeroVariance
 ) -> Scoring:
-    """The scoring that these options of `art_otel.batches` mean. Raises UsageError."""
+    """Make the scoring from options of `art_otel.batches`. Raises UsageError for an unknown name or value."""
     choice = validate(_ZeroVarianceOption, {"zero_variance": zero_variance})
     return Scoring(credit=find_credit(credit), advantage=find_advantage(advantage), zero_variance=choice.zero_variance)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RewardTable:
-    """What has a reward of its own: rollouts, steps of rollouts, or turns, as the credit says. Shape: (rewarded,).
+    """One entry for each rewarded unit: a rollout, a step of a rollout, or a turn (`Credit.per`).
 
-    `rows` are their rollouts. Those of one `groups` and one `moments` are compared with each other. A reward is NaN
-    where nobody gave one, infinite where it is unusable. `parts` has the rewards that were summed, by name, where a
-    credit sums some. `of_turns` has a position here for each turn, -1 where it has none. Shape: (turns,).
+    `rows` are the units' rollouts. Units with equal `groups` and equal `moments` (the step or the call) are compared
+    with each other. A reward is NaN if it was not given, infinite if it is unusable. `parts` are the summed rewards by
+    name, if the credit is a sum. Shapes: (rewarded,); `of_turns` has the position of each turn's unit, -1 without one.
+    Shape: (turns,).
     """
 
     rows: Ints
@@ -93,24 +98,24 @@ class RewardTable:
 
     @cached_property
     def order(self) -> Ints:
-        """The positions of the rewarded, one group and moment behind the other. Shape: (rewarded,)."""
+        """The positions of all units, sorted by group and moment. Shape: (rewarded,)."""
         return np.lexsort((self.moments, self.groups))
 
     @cached_property
     def starts(self) -> Ints:
-        """Where each group and moment begins in this order."""
+        """The position in `order` at which each group and moment begins."""
         changes = (np.diff(self.groups[self.order]) != 0) | (np.diff(self.moments[self.order]) != 0)
         return np.concatenate([[0], np.flatnonzero(changes) + 1])[: len(self.rows)]
 
     @cached_property
     def owners(self) -> Ints:
-        """The group and moment of each of the rewarded, as a position in `starts`. Shape: (rewarded,)."""
+        """The group and moment of each unit, as a position in `starts`. Shape: (rewarded,)."""
         owners = np.empty(len(self.rows), np.int64)
         owners[self.order] = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.rows)))
         return owners
 
     def grouped(self, rewards: Floats) -> formulas.GroupedRewards:
-        """These rewards in order, unknown where they are not usable."""
+        """The rewards in `order`; unusable ones are NaN, as unknown ones are."""
         ordered = rewards[self.order]
         ordered[~np.isfinite(ordered)] = np.nan
         return formulas.GroupedRewards(ordered, self.owners[self.order], len(self.starts))
@@ -118,30 +123,30 @@ class RewardTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What is trained with what, of all trajectories, by their numbers.
-
-    `groups` is the group of each trajectory, negative where it has none or is skipped. `fingerprint` differs between
-    datasets. `no_final_reward` counts selected rollouts without one by the names of the rewards that they have.
-    `several_models` has those of which nobody chose a model. `compared` counts rollouts whose reward counted in a
-    baseline. `mixed_version_groups` are groups of several policy versions of which nothing tells whether they are one.
-    `is_rewarded` says whether anything has the reward that counts, where there is anything to have it; `has_groups`
-    whether a trajectory has a group id; `compares` whether anything is compared with another member of its group.
-    """
+    """What is trained with which reward and advantage, for all trajectories of a dataset, by their numbers."""
 
     decisions: TrainingDecisions
     groups: Ints
+    """The group of each trajectory; negative for a skipped trajectory or one without a group. Shape: (rollouts,)."""
     fingerprint: str
+    """A digest of the columns: it differs between datasets."""
     no_final_reward: Counter[str]
+    """Selected rollouts without a final reward, counted by the names of their rewards."""
     several_models: SeveralModels
     compared: int
+    """How many rollouts have a reward that was compared with another one."""
     mixed_version_groups: list[str]
+    """Ids of groups with several policy versions, which may be several groups with one id."""
     is_rewarded: bool
+    """Whether any reward that counts was given; True if there is nothing to reward."""
     has_groups: bool
+    """Whether any trajectory has a group id."""
     compares: bool
+    """Whether anything is compared with another member of its group."""
 
     @property
     def skipped(self) -> dict[int, str]:
-        """Why trajectories are left out as a whole, by their numbers."""
+        """The reasons why trajectories are left out as a whole, by trajectory number."""
         return {row: reason for row, reason in enumerate(self.decisions.refused) if reason is not None}
 
 
@@ -155,9 +160,9 @@ def make_plan(
 ) -> Plan:
     """Read the columns of all trajectories, compare the rewards of each group, and decide what is trained.
 
-    Groups in which all known rewards are equal are skipped where `scoring` says so. Parts that are left out are read
-    only for the `whole`. Without `options` nothing becomes sequences (`decide`). Raises StoreError; UsageError for a
-    credit or an advantage that gives something of another shape, or advantages that are not finite.
+    Part files of which no row is chosen are read only if the plan must be `whole`. Without `options` there are no
+    sequences (`decide`). Raises StoreError if a file cannot be read; UsageError if a credit or an advantage returns
+    another number of values than it must, or an advantage that is not finite.
     """
     parts: set[ColumnPart] = {"counting", *parts_for(selection)}
     weights = None if options is None else options.weights
@@ -194,9 +199,9 @@ def make_plan(
 
 
 class _Learned(NamedTuple):
-    """The usable reward of each turn, its advantage, NaN where there is none, and why it is not trained.
+    """The usable reward and the advantage of each turn (NaN: none), and why it is not trained. Shape: (turns,).
 
-    The rest is as in a Plan. Shape: (turns,).
+    The other fields are those of `Plan`.
     """
 
     rewards: Floats
@@ -218,7 +223,7 @@ def _learn(
     groups: Ints,
     keys: Sequence[GroupKey],
 ) -> _Learned:
-    """Reward all turns, and compare what was rewarded with its group."""
+    """Give all turns their rewards, and compare the rewards of each group."""
     given = _rewards(columns, chunks, selection, scoring.credit, ~chosen.refused.known)
     rewarded = _rewarded(columns, chosen, scoring.credit, given, groups)
     advantages = None if scoring.advantage is None else _compare(rewarded, scoring, keys)
@@ -238,7 +243,7 @@ def _learn(
 def _rewards(
     columns: Columns, chunks: Sequence[Chunk], selection: Selection, credit: Credit, selected: Flags
 ) -> KnownRewards:
-    """The reward of every turn; a user's function is asked for those of selected trajectories. Shape: (turns,)."""
+    """The reward of every turn. A user's function is called for selected trajectories only. Shape: (turns,)."""
     if credit.of_columns is not None:
         return credit.of_columns(columns)
     values, known = np.full(len(columns.call), np.nan), np.zeros(len(columns.call), np.bool_)
@@ -250,7 +255,10 @@ def _rewards(
 
 
 def rewards_of(trajectory: Trajectory, credit: Credit) -> tuple[float | None, ...]:
-    """Call the credit, which is a user's function, and check what it gives. Raises UsageError."""
+    """Call a credit that is a user's function, and check its result: a number or None for each turn.
+
+    Raises UsageError for any other result.
+    """
     result = cast(object, credit.rewards(trajectory))
     turns, whose = len(trajectory.turns), f"credit: for rollout {trajectory.rollout_id!r}, it"
     rewards = tuple(cast(Iterable[object], result)) if isinstance(result, Iterable) else None
@@ -260,14 +268,14 @@ def rewards_of(trajectory: Trajectory, credit: Credit) -> tuple[float | None, ..
 
 
 def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewards, groups: Ints) -> RewardTable:
-    """Find what has a reward of its own in the selected trajectories, and which; what is not the policy's has none.
+    """Find the rewarded units of the selected trajectories, without turns that are not the policy's.
 
-    credit by   has one reward            key of a turn      compared with others of its group
-    rollout     all turns of a rollout    its rollout        all
-    step        turns of one step         rollout and step   those of the same step
-    call        a turn                    its position       those of the call at the same place
+    credit per   a unit                    key of its turns   compared with, in its group
+    rollout      all turns of a rollout    rollout            all rollouts
+    step         all turns of one step     rollout and step   the same step of other rollouts
+    call         a turn                    its position       the call with the same position in other rollouts
 
-    Of several turns with one key, the first that was given a reward has it for a rollout, the last turn for a step.
+    The reward of a rollout is that of its first turn with one, the reward of a step that of its last turn.
     """
     rows, steps = columns.turn_rows, columns.step[columns.turn_calls]
     has_key = ~chosen.refused.known[rows]
@@ -282,23 +290,23 @@ def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewa
     turns = np.flatnonzero(has_key & ~chosen.left_out.where(NOT_THE_POLICYS.__contains__))
     distinct, first, places = _distinct(keys[turns])
     order = np.flatnonzero(given.known[turns])[::-1] if credit.per == "rollout" else np.arange(len(turns))
-    deciding = np.full(len(distinct), -1)  # the turn whose reward counts: the last that is assigned
+    deciding = np.full(len(distinct), -1)  # the turn whose reward counts: numpy keeps the last one that is assigned
     deciding[places[order]] = turns[order]
     known = (deciding >= 0) & given.known[deciding]
     values = np.where(known, given.values[deciding], np.nan)
     rewarded_rows = rows[turns[first]]
 
     named = {name: named_rewards(columns, name) for name in credit.weights or ()}
-    is_usable = known & (np.abs(values) < LARGEST)  # NaN is below nothing
+    is_usable = known & (np.abs(values) < LARGEST)  # False for NaN, too
     for of_name in named.values():
         is_usable &= (~of_name.known | (np.abs(of_name.values) < LARGEST))[rewarded_rows]
 
-    # Turns that are not the policy's have the reward of their rollout or step, too, though none of their own.
+    # Turns that are not the policy's make no unit, but show the reward of their rollout or step.
     of_turns = np.full(len(rows), -1)
     if len(distinct):
         nearest = np.minimum(np.searchsorted(distinct, keys), len(distinct) - 1)
         has_reward = has_key & (distinct[nearest] == keys)
-        if credit.per == "rollout":  # a turn to which a user's function gave none has none
+        if credit.per == "rollout":  # a user's function may give some turns of a rollout no reward
             has_reward &= given.known
         of_turns[has_reward] = nearest[has_reward]
     return RewardTable(
@@ -312,24 +320,27 @@ def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewa
 
 
 def _distinct(keys: Ints) -> tuple[Ints, Ints, Ints]:
-    """The different keys in order, where each occurs first, and which of them each key is."""
+    """The different keys in order, the first position of each, and for each key its position among these.
+
+    [3, 3, 7]      [3, 7], [0, 2], [0, 0, 1]
+    """
     changes = np.diff(keys, prepend=-1)
-    if (changes >= 0).all():  # as of rollouts and calls: then nothing has to be sorted
+    if (changes >= 0).all():  # keys of rollouts and calls are sorted already, so np.unique's sort is saved
         first = np.flatnonzero(changes)
         return keys[first], first, np.cumsum(changes > 0) - 1
     return np.unique(keys, return_index=True, return_inverse=True)
 
 
 def _of_turns(rewarded: RewardTable, advantages: Floats | None, flat: Flags) -> tuple[Floats, Floats, Coded]:
-    """The usable reward of each turn, its advantage, NaN where there is none, and why it is not trained."""
+    """The usable reward and the advantage of each turn (NaN: none), and why it is not trained. Shape: (turns,)."""
     reasons: tuple[str | None, ...] = ("zero variance", "no reward", UNUSABLE, None)
     is_usable = np.isfinite(rewarded.rewards)
     is_unknown = np.isnan(rewarded.rewards)
-    if advantages is None:  # nothing is compared, so a reward that nobody gave does not matter
+    if advantages is None:  # without advantages a missing reward does not matter: every turn has weight 1
         trained = np.where(is_usable | is_unknown, 3, 2)
     else:
         trained = np.where(is_usable, 3, np.where(is_unknown, 1, 2))
-    # The last of each array is of turns that have no entry in the RewardTable.
+    # The last entry of each array is for turns without a unit, whose position in `of_turns` is -1.
     codes = np.append(np.where(is_usable & flat, 0, trained), 3 if advantages is None else 1)
     reward = np.append(np.where(is_usable, rewarded.rewards, np.nan), np.nan)
     gains = np.append(np.full(len(flat), np.nan) if advantages is None else advantages, np.nan)
@@ -338,7 +349,7 @@ def _of_turns(rewarded: RewardTable, advantages: Floats | None, flat: Flags) -> 
 
 
 def _names_without_final(columns: Columns, selected: Flags) -> Counter[str]:
-    """The names of the rewards of rollouts where none is the final one, because none is called a reward."""
+    """Count rollouts without a final reward by the names of their rewards, none of which is `reward`."""
     whole = columns.has_value & ~columns.target.known & ~columns.reward_step.known
     names: dict[int, set[str]] = {}
     for reward in np.flatnonzero(whole & (selected & ~columns.is_rewarded)[columns.reward_rows]).tolist():
@@ -349,7 +360,7 @@ def _names_without_final(columns: Columns, selected: Flags) -> Counter[str]:
 
 
 def _mixed_versions(columns: Columns, groups: Ints, keys: Sequence[GroupKey]) -> list[str]:
-    """The groups of several policy versions of which nothing tells whether they are several."""
+    """The ids of groups with several policy versions that may be several groups with one id."""
     may_be_several = np.array([*(key.may_be_several for key in keys), False], np.bool_)
     rows = np.flatnonzero(may_be_several[np.maximum(groups, -1)] & columns.version_first.known)
     versions = columns.version_first.codes.astype(np.int64) * len(columns.version_last.values)
@@ -360,7 +371,7 @@ def _mixed_versions(columns: Columns, groups: Ints, keys: Sequence[GroupKey]) ->
 
 
 def warn(plan: Plan) -> None:
-    """Warn where rollouts have rewards and none of them is final, and where a group may be several."""
+    """Warn of rollouts with rewards but no final one, and of group ids that may stand for several groups."""
     if plan.no_final_reward:
         _warn_of_names(plan.no_final_reward)
     if plan.mixed_version_groups:
@@ -392,9 +403,9 @@ def _warn_of_versions(group_ids: Sequence[str]) -> None:
 
 
 def _compare(rewarded: RewardTable, scoring: Scoring, keys: Sequence[GroupKey]) -> Floats:
-    """The advantage of each reward, NaN where that is unknown or not usable. Shape: (rewarded,)."""
+    """The advantage of each unit, NaN for an unknown or unusable reward. Shape: (rewarded,)."""
     advantage = scoring.advantage
-    # A credit that names no rewards gives one, which is then compared by itself.
+    # Advantages over named rewards need names: a credit that is no sum has one reward, which gets the usual name.
     weights = scoring.credit.weights or {REWARD_NAME: 1.0}
     parts = rewarded.parts if scoring.credit.weights else {REWARD_NAME: rewarded.rewards}
     name = name_of(advantage)
@@ -416,7 +427,7 @@ def _compare_by_functions(
     weights: Mapping[str, float],
     keys: Sequence[GroupKey],
 ) -> Floats:
-    """The same by a function of a user, which gets the rewards of one group or of all."""
+    """`_compare` with a user's function, which gets the rewards of one group or of all groups."""
     members = np.split(rewarded.order, rewarded.starts[1:]) if len(rewarded.rows) else []
     rewards = [_known(rewarded.rewards[each]) for each in members]
     match advantage:
@@ -451,7 +462,7 @@ def _known(rewards: Floats) -> Rewards:
 
 
 def _as_numbers(result: ArrayLike) -> Floats:
-    """Make an array of what a function gave; one without a shape where it cannot be one."""
+    """Make an array of a function's result; an array of shape (), which fits no group, if it cannot be one."""
     try:
         return np.asarray(result, np.float64)
     except (TypeError, ValueError):
@@ -459,7 +470,7 @@ def _as_numbers(result: ArrayLike) -> Floats:
 
 
 def _count_compared(rewarded: RewardTable, advantage: Advantage | None) -> int:
-    """How many rollouts have a reward that counted in a baseline beside that of another."""
+    """How many rollouts have a reward that was compared with at least one other reward."""
     usable = np.isfinite(rewarded.rewards)
     if advantage is None or not len(usable):
         return 0
@@ -472,9 +483,9 @@ def _count_compared(rewarded: RewardTable, advantage: Advantage | None) -> int:
 
 
 def _flat(rewarded: RewardTable, *, is_by_name: bool) -> Flags:
-    """Which are as good as all others that they are compared with. Shape: (rewarded,)."""
+    """Which units have the same reward as all units that they are compared with. Shape: (rewarded,)."""
     flat = np.ones(len(rewarded.rows), np.bool_)
-    # Equal sums of different rewards are no equal rewards where each is compared by itself.
+    # An advantage that compares each named reward by itself is not zero because the sums are equal.
     for rewards in rewarded.parts.values() if is_by_name and rewarded.parts else (rewarded.rewards,):
         ordered = rewards[rewarded.order]
         usable = np.isfinite(ordered)

@@ -1,11 +1,15 @@
 """Preferences: pairs of a better and a worse conversation of one group, for DPO and reward models.
 
-Invariant: `prompt + chosen` are the messages of the trajectory `chosen_rollout_id`, whose reward is `chosen_reward`,
-likewise for `rejected`, and the reward of the chosen one is higher. Both had the same prompt and tools, and begin with
-a message the policy sampled. Each trajectory is in a pair, or there is one reason why not.
+    prompt      user: Two and two?
+    chosen      assistant: 4             reward 1.0
+    rejected    assistant: 5             reward 0.0
 
-Pairs are planned with rewards and digests of prompts alone; then only what is in a pair is read, and what waits for the
-other one of its pair waits on disk.
+Invariant: `prompt + chosen` are the messages of the trajectory `chosen_rollout_id`, whose reward is `chosen_reward`;
+likewise for `rejected`, and the chosen reward is higher. Both had the same prompt and tools, and begin with a message
+that the policy sampled. Each trajectory is in a pair, or has one reason why it is not.
+
+To bound the memory, pairs are planned with rewards and digests of prompts only. Then the trajectories that are in a
+pair are read; the first one of a pair waits on disk for the second.
 """
 
 import json
@@ -33,7 +37,7 @@ from art_otel.spans import Value
 from art_otel.trajectories import ChatMessage, GroupKey, HistoryMessage, Trajectory, histories
 
 Pairs: TypeAlias = Literal["best_worst", "best_each", "all"]
-"""The best against the worst of a group; the best against each worse one; each against each worse one."""
+"""The best with the worst of a group; the best with each worse one; each with each worse one."""
 
 _IN_MEMORY: Final = 16 * 2**20
 _T = TypeVar("_T")
@@ -66,9 +70,9 @@ class PreferenceReport:
     """Counts of one iteration; trajectories are counted before the first pair, pairs while it goes on.
 
     `trajectories` = `trajectories_used` (in one pair or more) + the sum of `trajectories_skipped` (by reason). `pairs`
-    were given; `pairs_skipped` are those whose two conversations say the same. `other_histories` are those of used
-    trajectories beside their main conversation, which are in no pair. `repeated` and `shared_group_ids` are those of
-    `BatchReport`.
+    were given; `pairs_skipped` were not, e.g. because both conversations are equal. `other_histories` counts histories
+    of used trajectories that are not their main conversation, so in no pair. `repeated` and `shared_group_ids` are as
+    in `BatchReport`.
     """
 
     trajectories: int = 0
@@ -100,7 +104,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """The pairs of a group, and how many members are in none, by reason."""
+    """The pairs of a group, and the number of members that are in no pair, by reason."""
 
     pairs: tuple[Pair, ...]
     skipped: Counter[str]
@@ -108,14 +112,14 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """What a pair needs of a trajectory beside its reward."""
+    """The parts of a trajectory that a pair needs, besides the reward."""
 
     rollout_id: str
     talk: Conversation
 
 
 class PreferenceBatches:
-    """Iterates batches of pairs; each iteration reads anew. A pair comes when the second of its two was read.
+    """Iterates over batches of pairs. Each iteration reads anew; a pair comes when its second trajectory is read.
 
     `report` counts what the latest iteration gave and skipped.
     """
@@ -145,7 +149,7 @@ class PreferenceBatches:
         with SpillFile[_Side]() as spilled:
             for number, trajectory in read_numbered(self._listed.chunks, MESSAGES, plan):
                 talk = main_conversation(trajectory, chosen.reasons[number])
-                if isinstance(talk, str):  # it was none when the pairs were planned
+                if isinstance(talk, str):  # already counted when the pairs were planned
                     continue
                 spilled[number] = side = _Side(trajectory.rollout_id, talk)
                 report.other_histories += len(histories(trajectory)) - 1
@@ -176,7 +180,7 @@ class PreferenceBatches:
         return plan
 
     def _member(self, number: int, trajectory: Trajectory, left_out: Sequence[str | None]) -> Member | str:
-        """The trajectory as a member of its group, or why it is in no pair."""
+        """The trajectory as a member of its group, or the reason why it is in no pair."""
         group = trajectory.group_key
         if group is None:
             return "no group"
@@ -229,7 +233,7 @@ def preference_batches(
 
 
 def pair_up(members: Sequence[Member], pairs: Pairs) -> Pairing:
-    """Pair the members of one group. Of equally good ones the first counts, of equally bad ones too."""
+    """Pair the members of one group. Among equal rewards the first member counts."""
     by_prompt: dict[bytes, list[Member]] = {}
     for member in members:
         by_prompt.setdefault(member.prompt, []).append(member)
@@ -252,12 +256,13 @@ def _pairs(members: Sequence[Member], pairs: Pairs) -> Iterator[Pair]:
         return
     worse = [member for member in ranked if member.reward < ranked[0].reward]
     if pairs == "best_worst":
+        # `ranked` is a stable sort, so of equally bad members the first one of the dataset is taken.
         worse = [member for member in worse if member.reward == worse[-1].reward][:1]
     yield from (Pair(ranked[0], member) for member in worse)
 
 
 def _skip_reason(member: Member, compared: Container[bytes], *, alone: bool, equal: bool) -> str:
-    """Why a member is in no pair. `compared` are the prompts of those that are in one."""
+    """Why a member is in no pair. `compared` are the prompts of the members that are in one."""
     if alone:
         return "alone in its group"
     if equal:
@@ -268,7 +273,7 @@ def _skip_reason(member: Member, compared: Container[bytes], *, alone: bool, equ
 def _counted(
     pair: PreferencePair | None, report: PreferenceReport, seen: set[bytes] | None
 ) -> Iterator[PreferencePair]:
-    """Give the pair, or count why there is none; `seen` has digests of those before, where equal ones are left out."""
+    """Give the pair, or count why not. With `dedupe`, `seen` has the digests of the pairs that were given before."""
     digest = b""
     if pair is not None and seen is not None:
         whole = repr((pair.prompt, pair.chosen, pair.rejected, pair.tools or None))
@@ -285,7 +290,7 @@ def _counted(
 
 
 def _compare(chosen: _Side, rejected: _Side, pair: Pair) -> PreferencePair | None:
-    """Make the pair of two conversations; None when both say the same."""
+    """Make the pair of two conversations; None if they are equal."""
     start = _parting(chosen.talk, rejected.talk)
     if start is None:
         return None
@@ -306,10 +311,13 @@ def _compare(chosen: _Side, rejected: _Side, pair: Pair) -> PreferencePair | Non
 
 
 def _parting(one: Conversation, other: Conversation) -> int | None:
-    """The position of the last message up to which they are alike that both sampled; None when they are alike.
+    """The position where the compared parts of two conversations begin; None if the conversations are equal.
 
-    Where they part at a message that was given (a tool answered otherwise), what was sampled before it is compared too,
-    because a pair's prompt is one and the same.
+        prompt   assistant: calls look   tool: 3   assistant: "3"
+        prompt   assistant: calls look   tool: 4   assistant: "4"
+                 ^ begins here, at the last message before the difference that both sampled
+
+    A pair has one prompt for both, so a given message (the tool's) that differs cannot be in the prompt.
     """
     start: int | None = None
     for position, (mine, theirs) in enumerate(zip(one.messages, other.messages, strict=False)):
@@ -321,22 +329,26 @@ def _parting(one: Conversation, other: Conversation) -> int | None:
 
 
 def _key(entry: HistoryMessage) -> tuple[object, ...]:
-    """A key that equal messages share; sampled ones differ by their reasoning too."""
+    """A key that equal messages share. In sampled messages the reasoning counts, too."""
     sampled = entry.turn is not None
     return (sampled, *entry.message.identity, entry.message.reasoning if sampled else None)
 
 
 def _digest(talk: Conversation) -> bytes:
-    """A digest of the prompt and the tools: equal ones have equal digests."""
+    """A digest of the prompt and the tools."""
     prompt = [_key(entry) for entry in talk.messages[: talk.first_sampled]]
     tools = json.dumps(talk.tools, sort_keys=True, default=repr)
     return blake2b(repr((prompt, tools)).encode(), digest_size=16).digest()
 
 
 class SpillFile(Generic[_T]):
-    """Values by number on disk: memory holds a position a value and at most `_IN_MEMORY` bytes; the file has no name.
+    """Values by number in a temporary file without a name; memory has their positions and at most `_IN_MEMORY` bytes.
 
-    Use it as a context manager. Raises OSError for what the disk refuses.
+        with SpillFile[list[int]]() as spilled:
+            spilled[7] = [1, 2]
+            spilled[7]      # [1, 2]
+
+    Raises OSError if the file cannot be written.
     """
 
     def __init__(self) -> None:

@@ -1,13 +1,13 @@
-"""BatchReport: what was given and what was skipped.
+"""BatchReport: counts of what batches gave and skipped, and warnings if nothing is trained.
 
-Invariant: when an iteration is over, these are equal:
+Invariant: at the end of an iteration these sums are equal:
 
 - `trajectories` = `trajectories_used` + the sum of `trajectories_skipped`;
 - `completions` = `trained_completions` + the sum of `completions_skipped`;
 - the tokens sampled in completions that could be trained = `trained_tokens` + `skipped_trained_tokens` +
   `truncated_trained_tokens`.
 
-Nothing is skipped without being counted here. All counts are those of one decision (`decisions`).
+So nothing is skipped without a count. All counts come from `decisions`.
 """
 
 import warnings
@@ -29,10 +29,10 @@ from art_otel.data.selection import HELD_OUT, Selection
 from art_otel.data.sources import Chunk, read_columns, why_left_out
 
 NAMED: Final = 100
-"""So many rollouts with unusable rewards are named."""
+"""The most rollouts with unusable rewards that a report names."""
 
 _MOST_VALUES: Final = 10
-"""So many values of a filter are named."""
+"""The most values of a filter that a warning names."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -67,8 +67,8 @@ class BatchReport:
       ends of `truncated_sequences`.
     - `without_logprobs` counts trained tokens without a recorded logprob. `zero_advantage_tokens` counts trained tokens
       that teach nothing, such as those of a rollout that is alone in its group.
-    - `uncounted_completions` counts trained completions of calls that are `is_uncounted`: streams with tools, without a
-      recorded usage. Nothing tells whether the server gave all of their ids.
+    - `uncounted_completions` counts trained completions of streams with tools and without a recorded usage: without a
+      count of the server, it is unknown whether all of their ids were recorded.
     - `altered_sampling` counts trained completions with logprobs whose request asked for another distribution than the
       policy's own (temperature 1, all tokens), by what their logprobs are of: `raw`, `tempered`, `processed` or
       `unknown`. `zero_logprobs` counts trained completions of more than 8 tokens that all have a logprob of exactly
@@ -76,10 +76,10 @@ class BatchReport:
     - `drifts` counts calls whose prompt continues an earlier call by messages, but not by ids. `rewritten_prompts`
       counts those that continue one by ids, but not by messages.
     - `retokenized` counts sequences whose ids are not the server's. `without_stop_token` counts trained completions in
-      them that do not teach the policy to stop: the chat template writes no end of a turn, and nothing followed that
-      shows it. `token_rewards` counts rewards for ranges of tokens
-      by each requested name; 0 if there is none. `unplaced_token_rewards` counts completions in retokenized sequences
-      that have such rewards. These are skipped, because they count the server's tokens.
+      them that do not teach the policy to stop, because neither the chat template nor a later message shows the stop
+      token. `token_rewards` counts rewards for ranges of tokens by each requested name; 0 if there is none.
+      `unplaced_token_rewards` counts completions in retokenized sequences that have such rewards. These rewards are
+      skipped, because their positions are those of the server's tokens.
     """
 
     trajectories: int = 0
@@ -119,7 +119,7 @@ class BatchReport:
     mixed_version_groups: int = 0
 
     def __str__(self) -> str:
-        """Short lines: what was used and trained, each reason for which something was not, and what else happened."""
+        """Short lines: what was used and trained, then all reasons with counts, then all other counts above 0."""
         tokens = f"{self.tokens:,} tokens, {self.trained_tokens:,} trained"
         lines = [
             f"trajectories  {self.trajectories:,}: {self.trajectories_used:,} used",
@@ -139,11 +139,11 @@ class BatchReport:
 
     @property
     def helps(self) -> dict[str, str]:
-        """What to do about each reason for which something was skipped."""
+        """What to do about each reason in this report, by reason."""
         return helps_against((*self.trajectories_skipped, *self.completions_skipped, *self.sequences_skipped))
 
     def count(self, decisions: TrainingDecisions) -> None:
-        """Count what was decided of rollouts: all but the sequences that are given."""
+        """Add the decisions on rollouts, without their sequences, which `give` counts."""
         selected = np.repeat(~decisions.refused.known, np.diff(decisions.turn_offsets))
         skipped = Counter(decisions.skipped)
         self.trajectories += len(decisions)
@@ -187,14 +187,14 @@ class BatchReport:
         self.altered_sampling.update({mode: int(each.sum()) for mode, each in decisions.altered.items() if each.any()})
 
     def skip(self, sequence: SequenceCounts, reason: str) -> None:
-        """Count a sequence that could be given and is not, and its completions."""
+        """Count a sequence that was made but is not given, and its completions."""
         self.sequences_skipped[reason] += 1
         self.skipped_trained_tokens += sequence.trained_tokens
         self.completions_skipped[reason] += sequence.completions
 
 
 class Counted(Protocol):
-    """What the reports of all batches count."""
+    """The counts that the reports of all kinds of batches have."""
 
     trajectories: int
     trajectories_used: int
@@ -202,7 +202,7 @@ class Counted(Protocol):
 
 
 def warn_of_nothing(report: Counted, selection: Selection, chunks: Sequence[Chunk]) -> None:
-    """Warn if no trajectory is trained, and say why: where a reward is missing, by which names there are some."""
+    """Warn if no trajectory is trained, and say why; if rewards are missing, also which rewards there are."""
     skipped = report.trajectories_skipped
     if report.trajectories_used:
         return
@@ -245,9 +245,11 @@ def warn_of_no_comparison(report: BatchReport, plan: Plan) -> None:
 
 
 def names_given(chunks: Sequence[Chunk], selection: Selection) -> list[str]:
-    """The names of the rewards of selected trajectories, with what they judge where that is no whole rollout.
+    """The names of the rewards of selected trajectories, with the kind of target unless it is the whole rollout.
 
-    Such as `style (of steps)`. Raises StoreError.
+        ["correct", "style (of steps)"]
+
+    Raises StoreError.
     """
     columns = read_columns(chunks, CREDITING | parts_for(selection))
     selected = ~choose(columns, selection, why_left_out(chunks)).refused.known[columns.reward_rows]
@@ -272,6 +274,6 @@ def _as_filters(values_by_name: Mapping[str, AbstractSet[object]]) -> str:
 
 
 def _shown(values: AbstractSet[object]) -> str:
-    """The values as they are written in Python, the shortest first and None last; the first of many."""
+    """The first `_MOST_VALUES` values as Python writes them, the shortest first and None last."""
     shown = sorted(map(repr, values), key=lambda text: (text == "None", len(text), text))
     return ", ".join(shown[:_MOST_VALUES]) + (", …" if len(shown) > _MOST_VALUES else "")

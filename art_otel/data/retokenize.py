@@ -1,13 +1,13 @@
-"""Retokenizing: token ids for completions of which no server gave any, made by the policy's chat template.
+"""Retokenizing: make token ids of messages with the policy's chat template, for completions without a server's ids.
 
-Invariant: such a history is marked and has no logprobs. A prompt is rendered as the server rendered it, with the
-messages, tools and `chat_template_kwargs` of its call, and a completion ends with the stop token the policy sampled:
-the one that the template writes behind an answer, or what begins the next message where it writes none (GLM-4.5). Where
-nothing shows it, it is left out, and the completion's span says so. Where the template writes an earlier completion
-otherwise in a later prompt (thinking dropped, another tokenization), a new history starts. Each trained completion is
-trained in one history, or skipped with a reason.
+    messages of a call ─► text by the template ─► texts that continue each other ─► tokens ─► histories
 
-The way: messages of a call -> text by the template -> texts that go on with each other -> tokens -> histories.
+Invariant: each trained completion is trained in one such history, or skipped with a reason. The histories are marked
+as retokenized and have no logprobs. A prompt is rendered with the messages, tools and `chat_template_kwargs` of its
+call. A completion ends with the policy's stop token: the token that the template writes after an answer, or at the
+begin of the next message (GLM-4.5); if neither shows it, there is none, and the completion's span says so.
+
+If a later prompt has an earlier completion in another form (thinking dropped, other tokens), a new history starts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ class ChatTokenizer(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skipped:
-    """Completions of these turns that could not be tokenized. `reason` is one of few, `detail` says more."""
+    """Completions of these turns that could not be tokenized. `reason` is a skip reason, `detail` the exact problem."""
 
     turns: tuple[int, ...]
     reason: str
@@ -59,9 +59,9 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetokenizedHistories:
-    """What became of the completions of a trajectory whose ids are unknown.
+    """The made histories of a trajectory, and its completions that could not be tokenized.
 
-    `histories` have no logprobs: nobody knows what the policy's were for these ids.
+    `histories` have no logprobs: the policy's logprobs of these ids are unknown.
     """
 
     histories: tuple[TokenHistory, ...]
@@ -69,14 +69,14 @@ class RetokenizedHistories:
 
 
 class RefusedError(Exception):
-    """The template raised for these messages."""
+    """The chat template raised an error for these messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A completion and what it answered: the call, its prompt, and the sampled message.
+    """A completion with its call, the call's prompt, and the sampled message.
 
-    `following` is the message that was put behind it, None where there is none.
+    `following` is the next message of the history, or None.
     """
 
     turn: int
@@ -88,7 +88,7 @@ class Sample:
 
 
 class ChatTemplate:
-    """The tokenizer's template. Raises UsageError for a tokenizer without one, and for what is no tokenizer."""
+    """A tokenizer's chat template. Raises UsageError for a tokenizer without one, and for another object."""
 
     def __init__(self, tokenizer: ChatTokenizer) -> None:
         if not callable(getattr(tokenizer, "apply_chat_template", None)):
@@ -105,19 +105,19 @@ class ChatTemplate:
         self._ending = self._find_ending()
 
     def prompt(self, sample: Sample) -> str:
-        """What the server asked the policy to go on with. Raises RefusedError."""
+        """The rendered prompt, which the policy continued. Raises RefusedError."""
         return str(self._apply(sample, (), tokenize=False, add_generation_prompt=True))
 
     def answered(self, sample: Sample) -> str:
-        """The conversation that ends with the completion. Raises RefusedError."""
+        """The rendered prompt and completion. Raises RefusedError."""
         return str(self._apply(sample, (sample.message,), tokenize=False))
 
     def completion(self, sample: Sample, text: str, start: int) -> "_Ended":
         """The text of `answered` up to the end of the completion that starts at `start`.
 
-        Behind the stop token stand a newline and the like, which the template wrote. A completion that ran into the
-        token limit has no stop token.
+        A completion that was cut at the token limit gets no stop token.
         """
+        # After the stop token the template writes a newline and the like, which the policy did not sample.
         end = self._end_of_text(text, start)
         stop = next((stop for stop in self._stops if text.endswith(stop, start, end)), "")
         if sample.finish_reason == "length":
@@ -128,19 +128,17 @@ class ChatTemplate:
         return _Ended(text[: max(start, end)] + shown, is_end_known=bool(shown))
 
     def _end_of_text(self, text: str, start: int) -> int:
-        """Where the last message ends, without the token and the spaces that only end a conversation."""
+        """The end of the last message, without the token and the spaces that only end a whole conversation."""
         end = len(text.rstrip())
         if self._ending and text.endswith(self._ending, start, end):
             end = len(text[: end - len(self._ending)].rstrip())
         return end
 
     def _stop_in_next_message(self, sample: Sample, start: int) -> str:
-        """What the template writes behind the answer up to the first special token, as GLM-4.5's `<|user|>`; or "".
-
-        Where it drops the answer's reasoning once a message follows, the answer without it shows the same.
-        """
+        """The text from the end of the answer to the next special token, e.g. GLM-4.5's `<|user|>`; or ""."""
         if sample.following is None or sample.following.role == "assistant":
             return ""
+        # A template may drop the reasoning when a message follows: then the answer without reasoning is compared.
         for answer in (sample.message, msgspec.structs.replace(sample.message, reasoning=None)):
             try:
                 closed = str(self._apply(sample, (answer,), tokenize=False))
@@ -156,7 +154,7 @@ class ChatTemplate:
         return ""
 
     def token_ids(self, text: str) -> TokenIds:
-        """The ids of a text that was rendered. Shape: (tokens,)."""
+        """Tokenize rendered text. Shape: (tokens,)."""
         encoding = self._tokenizer(text, add_special_tokens=False, truncation=False, padding=False, verbose=False)
         return TokenIds(TokenIds.of(encoding["input_ids"]).data)
 
@@ -170,7 +168,7 @@ class ChatTemplate:
         requested: object = call.parameters.get("chat_template_kwargs")
         if not isinstance(requested, dict):
             return {}
-        # What is an option of the tokenizer is no variable: a recording must not choose the template, say.
+        # An option of the tokenizer is no variable: a recording must not choose the template, for example.
         named = cast(dict[str, Any], requested).items()
         return {name: value for name, value in named if name not in self._options}
 
@@ -179,11 +177,11 @@ class ChatTemplate:
             return self._tokenizer.apply_chat_template(messages, **options)
         except ImportError:
             raise
-        except Exception as error:  # a template is a program: it raises what it likes for messages it does not like
+        except Exception as error:  # a template is a program, which may raise anything for messages that it refuses
             raise RefusedError(f"{type(error).__name__}: {error}") from error
 
     def _find_ending(self) -> str:
-        """The token that the template writes at the end of a conversation only, not of each message; or ''."""
+        """The token that the template writes only at the end of a conversation, not of each message; or ""."""
         greeting: list[ChatMessage] = [{"role": "user", "content": "a"}]
         try:
             closed = str(self._render(greeting, tokenize=False))
@@ -194,7 +192,7 @@ class ChatTemplate:
 
 
 class _Ended(NamedTuple):
-    """A conversation up to the end of its last completion, and whether it is known what the policy ended it with."""
+    """A conversation up to the end of its last completion, and whether the policy's stop token there is known."""
 
     text: str
     is_end_known: bool
@@ -202,7 +200,7 @@ class _Ended(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _RenderedCompletion:
-    """A trained completion and where it stands: from `start` to `end`, in characters or in tokens."""
+    """A trained completion and its place, `start` to `end` (exclusive), in characters or in tokens."""
 
     sample: Sample
     start: int
@@ -227,9 +225,9 @@ class _RenderedTokens:
 
 
 def retokenizing_histories(tokenizer: ChatTokenizer) -> MakeHistories:
-    """The token histories that the tokenizer makes of what has no ids.
+    """A function that makes token histories of a trajectory's completions without ids.
 
-    Raises UsageError for a tokenizer without a chat template, and for what is no tokenizer.
+    Raises UsageError for a tokenizer without a chat template, and for an object that is no tokenizer.
     """
     template = ChatTemplate(tokenizer)
 
@@ -244,16 +242,17 @@ def retokenizing_histories(tokenizer: ChatTokenizer) -> MakeHistories:
 def retokenize(
     trajectory: Trajectory, tokenizer: ChatTokenizer | ChatTemplate, given: Iterable[History] | None = None
 ) -> RetokenizedHistories:
-    """Tokenize the histories that are given, None: those that have completions without ids, in which only these train.
+    """Tokenize the `given` histories; None: the histories with completions without ids, in which only these train.
 
-    `tokenizer` is a Hugging Face tokenizer with the policy's chat template (for many trajectories, one ChatTemplate of
-    it). Each prompt is rendered as it was asked, also where it repeats a message in other words. The loss mask covers
-    the completion with its stop token (without one where the answer was cut off at `length`, and where the template
-    writes none and no message behind the answer shows it).
+        template = ChatTemplate(tokenizer)      # once, for many trajectories
+        retokenize(trajectory, template).histories
 
-    Needs the turns with their messages. Text is rendered twice a completion, so its cost grows with the square of a
-    conversation's length; tokens are made twice a history, unless they come out otherwise in pieces than as a whole.
-    Raises UsageError for a tokenizer without a chat template.
+    `tokenizer` is a Hugging Face tokenizer with the policy's chat template. Each prompt is rendered with the wording
+    that it was sent in. The loss mask covers the completion with its stop token, if this is known and the answer was
+    not cut at the token limit.
+
+    The trajectory must have its messages. Text is rendered twice per completion, so the cost grows with the square of a
+    conversation's length. Raises UsageError for a tokenizer without a chat template.
     """
     template = tokenizer if isinstance(tokenizer, ChatTemplate) else ChatTemplate(tokenizer)
     made_histories: list[TokenHistory] = []
@@ -268,7 +267,7 @@ def retokenize(
 
 
 def histories_without_ids(trajectory: Trajectory) -> tuple[History, ...]:
-    """The histories that train a completion without token ids, in which those with ids are context."""
+    """The histories with completions without token ids. Only these are trained; completions with ids are context."""
     turns = trajectory.turns
     result: list[History] = []
     for history in histories(trajectory):
@@ -292,7 +291,7 @@ def _samples(trajectory: Trajectory, messages: Sequence[HistoryMessage]) -> Iter
 
 
 def _texts(samples: Iterable[Sample], template: ChatTemplate, skipped: list[Skipped]) -> Iterator[_RenderedText]:
-    """The samples' conversations, those in one that go on with each other."""
+    """Render the samples. Samples whose texts continue each other share one text."""
     current = _RenderedText()
     for sample in samples:
         rendered = _render(sample, template)
@@ -310,7 +309,7 @@ def _texts(samples: Iterable[Sample], template: ChatTemplate, skipped: list[Skip
 
 
 def _render(sample: Sample, template: ChatTemplate) -> tuple[str, str] | Skipped:
-    """The prompt, and the conversation that begins with it and ends with the completion."""
+    """The rendered prompt, and the rendered prompt with the completion; or why the sample is skipped."""
     turns = (sample.turn,)
     if sample.call.operation_name == "text_completion":
         return Skipped(turns=turns, reason="not a chat")
@@ -330,14 +329,14 @@ def _render(sample: Sample, template: ChatTemplate) -> tuple[str, str] | Skipped
 
 
 def _is_whole(message: Message, completion: str) -> bool:
-    """Whether the template wrote all that was sampled; some drop thinking, tool calls, or the text beside these."""
+    """Whether the template wrote the whole answer: some drop thinking, tool calls, or the text beside tool calls."""
     written = "".join(completion.split())
     parts = (message.content, message.refusal, message.reasoning, *(call.name for call in message.tool_calls))
     return all("".join(text.split()) in written for text in parts if text is not None)
 
 
 def _tokenize(text: _RenderedText, template: ChatTemplate) -> Iterator[_RenderedTokens]:
-    """The text as tokens; in several parts where its tokens do not go on with each other."""
+    """Tokenize the text; into several histories if a later prompt's tokens do not continue the earlier ones."""
     pieces: list[TokenIds] = []
     tokens = _RenderedTokens()
     end = size = 0
@@ -348,7 +347,7 @@ def _tokenize(text: _RenderedText, template: ChatTemplate) -> Iterator[_Rendered
         end, size = completion.end, start + len(pieces[-1])
         tokens.completions.append(replace(completion, start=start, end=size))
     tokens.ids = TokenIds(b"".join(piece.data for piece in pieces))
-    # Pieces that give the ids of the whole end where tokens end: then every prompt has these ids on its own too.
+    # If the pieces together have the ids of the whole, no token crosses a border: each prompt has these ids by itself.
     if tokens.ids == template.token_ids(text.text):
         yield tokens
     else:
@@ -362,7 +361,7 @@ def _tokenize_each(text: _RenderedText, template: ChatTemplate) -> Iterator[_Ren
         prompt = template.token_ids(text.text[: completion.start])
         answered = template.token_ids(text.text[: completion.end])
         if not answered.startswith(prompt):
-            # A token would reach from the prompt into the completion; nothing can be sampled so.
+            # A token crosses the border between prompt and completion, which cannot have been sampled like this.
             answered = prompt + template.token_ids(text.text[completion.start : completion.end])
         if current.completions and not prompt.startswith(current.ids):
             yield current
@@ -387,7 +386,7 @@ def _build(tokens: _RenderedTokens) -> TokenHistory:
 
 
 def _special_tokens(tokenizer: ChatTokenizer) -> tuple[str, ...]:
-    """The texts of special tokens, long ones first."""
+    """The texts of special tokens, the longest first, so that no other one hides it."""
     added: Mapping[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
     named: Sequence[object] = getattr(tokenizer, "all_special_tokens", ())
     texts = {str(token) for token in named} | {str(token.content) for token in added.values() if token.special}
@@ -395,9 +394,9 @@ def _special_tokens(tokenizer: ChatTokenizer) -> tuple[str, ...]:
 
 
 def template_message(message: Message) -> ChatMessage:
-    """The message as chat templates take it, in text alone: no content is "", a refusal is content.
+    """The message for a chat template: missing content is "", a refusal is content.
 
-    Arguments that are a JSON object are parsed: templates write them with `tojson`, which would encode text twice.
+    Tool arguments are parsed, because templates write them with `tojson`, which would encode a text a second time.
     """
     chat = message_json(message)
     chat["content"] = message.content or chat.pop("refusal", None) or ""
@@ -407,7 +406,7 @@ def template_message(message: Message) -> ChatMessage:
 
 
 def _parsed(arguments: str) -> object:
-    """Arguments as an object; as they are where they are none, or hold half a character, which no tokenizer takes."""
+    """Arguments as a JSON object; unchanged if they are no object, or have a lone surrogate (no tokenizer takes it)."""
     if not arguments.strip():
         return {}
     try:

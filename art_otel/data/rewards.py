@@ -1,9 +1,11 @@
-"""Rewards: which reward of a whole rollout counts, which numbers can be trained with, and rewards of tokens.
+"""Rewards: the reward of a whole rollout, the numbers that can be trained with, and rewards of spans of tokens.
 
-Invariant: a reward that is missing or not finite is None, never 0. A usable reward is below 1e37, so that advantages,
-which may be twice as large, are float32. A token has the weighted sum of the rewards of the spans of tokens that it
-lies in; of several of one name for one span the last counts. These are in no turn's reward and in no advantage, and
-they count the server's tokens, so tokens that were made here have none.
+    style 1.0 for tokens 0-2, format 0.5 for tokens 1-3, weights 1:      token rewards 1.0 1.5 0.5
+
+Invariant: a missing reward is None, never 0. A usable reward is below 1e37, so that advantages, which may be twice as
+large, fit into float32. A token has the weighted sum of all rewards of spans that contain it; of two rewards of one
+name for one span the last counts. Token rewards are in no turn's reward and no advantage. Their positions are those of
+the server's tokens, so tokens that a tokenizer made have no such rewards.
 """
 
 import math
@@ -19,22 +21,22 @@ from art_otel.errors import UsageError
 from art_otel.trajectories import Reward, Trajectory, aggregate
 
 RewardOf: TypeAlias = str | Callable[[Trajectory], float | None] | None
-"""Which reward of a whole rollout counts: None is the final one, a name, or a function (called without messages and
-tokens)."""
+"""The reward of a whole rollout that counts: None (the final one), a name, or a function of a trajectory, which has no
+messages and tokens there."""
 
 LARGEST: Final = 1e37
-"""Usable rewards are smaller than this."""
+"""The bound of usable rewards: their advantages must fit into float32."""
 
 Unrewarded: TypeAlias = Literal["no reward", "unusable reward"]
 UNUSABLE: Final = "unusable reward"
 
 Weights: TypeAlias = Mapping[str, float]
-"""By the name of a reward."""
+"""Weights by the names of rewards."""
 
 TokenRewards: TypeAlias = Mapping[int, NDArray[np.float32] | None]
-"""By the position of a turn, shape (tokens sampled,); None where they are no usable numbers. Others were given none.
+"""The token rewards of turns, by position; shape (tokens sampled,), (0,) without a server's ids. None: unusable sums.
 
-Where the server gave no ids there is no token to give them to, and the shape is (0,).
+Turns without token rewards are missing.
 """
 
 _CompletionKey: TypeAlias = tuple[str | None, int]  # the span id of its call, and its place among the choices
@@ -50,20 +52,20 @@ class _WeightOption(msgspec.Struct, frozen=True):
 
 
 def check_weights(weights: Mapping[str, float]) -> dict[str, float]:
-    """A finite weight for each name of a reward, one name or more. Raises UsageError."""
+    """Check that there is at least one name and that all weights are finite. Raises UsageError."""
     return validate(_WeightOption, {"weights": weights}).weights
 
 
 def check_reward(reward: object) -> None:
-    """Raise UsageError for what is no RewardOf."""
+    """Raise UsageError unless the value is a name, a function or None."""
     if reward is not None and not isinstance(reward, str) and not callable(reward):
         raise UsageError(f"reward={reward!r:.200}: give a name, a function of a trajectory, or None for the final one")
 
 
 def reward_of(trajectory: Trajectory, reward: RewardOf) -> float | None:
-    """The trajectory's reward of this name or function; None when unknown or not finite.
+    """The trajectory's reward of this name or function; None if it is unknown or not finite.
 
-    Raises UsageError for a function that gives something else.
+    Raises UsageError if a function returns neither a number nor None.
     """
     if reward is None:
         value = trajectory.reward
@@ -77,7 +79,7 @@ def reward_of(trajectory: Trajectory, reward: RewardOf) -> float | None:
 
 
 def as_reward(whose: str, value: object) -> float | None:
-    """What a user's function gave as a reward; an int beyond all floats is infinite. Raises UsageError."""
+    """The result of a user's function as a reward: a float or None; a too large int is infinite. Raises UsageError."""
     if value is None or type(value) is float:
         return value
     try:
@@ -91,14 +93,14 @@ def as_reward(whose: str, value: object) -> float | None:
 
 
 def unrewarded(trajectory: Trajectory) -> Unrewarded | None:
-    """Why the trajectory has no final reward to train with; None where it has one."""
+    """Why the trajectory has no final reward to train with; None if it has one."""
     if trajectory.reward is None:
         return "no reward"
     return None if abs(trajectory.reward) < LARGEST else UNUSABLE
 
 
 def weights_of(rewards: str | Weights | None) -> Weights | None:
-    """The weights that a user means. Raises UsageError for none and for one that is not finite."""
+    """The weights of the option `token_rewards`: 1.0 for a single name. Raises UsageError for invalid weights."""
     if rewards is None:
         return None
     return check_weights({rewards: 1.0} if isinstance(rewards, str) else rewards)
@@ -118,7 +120,7 @@ def token_rewards(trajectory: Trajectory, weights: Weights) -> TokenRewards:
 
 
 def _weighted_parts(trajectory: Trajectory, weights: Weights) -> Iterator[tuple[_CompletionKey, RewardedPart, float]]:
-    """Give each reward of a span of tokens, weighted: its completion, its span and name, its value."""
+    """Give each reward of a span of tokens: its completion, its span and name, its weighted value."""
     for reward in trajectory.rewards:
         part = _part(reward)
         if part is not None and reward.value is not None and reward.name in weights:
@@ -131,9 +133,9 @@ def _part(reward: Reward) -> RewardedPart | None:
 
 
 def sum_parts(values: Mapping[RewardedPart, float], size: int) -> NDArray[np.float32] | None:
-    """Sum rewards of ranges of a completion's tokens; None where they are no usable numbers. Shape: (tokens,)."""
+    """Sum rewards of ranges of a completion's tokens; None if a sum is unusable. Shape: (tokens,)."""
     total = np.zeros(size)
-    with np.errstate(invalid="ignore", over="ignore"):  # what comes of infinities is found below
+    with np.errstate(invalid="ignore", over="ignore"):  # sums of infinities are checked below
         for (start, end, _), value in values.items():
             total[start:end] += value
     return total.astype(np.float32) if (np.abs(total) < LARGEST).all() else None

@@ -1,15 +1,15 @@
-"""Selection: the options that say which rollouts, and which of their completions, are learned from.
+"""Selection: the options that choose the rollouts, and the completions of these, that are trained.
 
-Each option stands once, in `Selection`: its type, its default and its texts. `art_otel.batches`,
-`message_batches`, `preference_batches`, `art_otel.export` and the page take them from there, and `choosing` decides by
-them. To add one, for example the option `tools="drop"`:
+Each option is defined once, in `Selection`: its type, its default and its texts. `art_otel.batches`,
+`message_batches`, `preference_batches`, `art_otel.export` and the page take the options from there; `choosing` applies
+them. How to add one, for example `tools="drop"`:
 
     Selection          a field `tools`, with its DescribedOption; SelectionKeywords: what callers write
     choosing           the rule: a line in `left_out_by`, if it concerns completions, or in `choose`
     cures              what helps against its reason
     cli/export         its flag
 
-`where` and shares of a `split` look at more than columns: `filters` makes `rollouts` of them, before all others.
+`where` and shares of a `split` need more than columns: `filters` turns them into `rollouts` first.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +30,7 @@ from art_otel.store.files import Rows
 from art_otel.trajectories import EXPLANATIONS, Status, plain_id
 
 View: TypeAlias = Literal["tokens", "text", "made tokens"]
-"""What is trained of a trajectory: the ids of the server, text, or ids that are made of text where there are none."""
+"""The trained form of a trajectory: the server's ids, text, or ids that are made of text if the server gave none."""
 
 _Staleness: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 _Fate: TypeAlias = Literal["keep", "mask", "drop"]
@@ -38,20 +38,20 @@ _Constrained: TypeAlias = Literal["keep", "mask"]
 _Images: TypeAlias = Literal["mask", "placeholders"]
 
 HELD_OUT: Final = frozenset({"val", "validation", "test", "eval"})
-"""Splits that are trained only where the options name them."""
+"""Splits that are trained only if the options name them."""
 EVERY_SPLIT: Final = "*"
 ENDED_ON_FAILURE: Final = "ended on a failed call"
 
 OUTLINE: Final = Wanted(messages=False, tokens=False)
-"""What planning reads: neither messages nor tokens."""
+"""The parts that planning reads: neither messages nor tokens."""
 
 ANY: Final = "any"
 _MOST_STEPS: Final = 100_000
-"""All of them are held in memory."""
+"""The most training steps of an option: all are in memory."""
 
 
 def read_names(text: str) -> tuple[str, ...]:
-    """Names with commas between."""
+    """Read names that are separated by commas."""
     return tuple(part.strip() for part in text.split(","))
 
 
@@ -64,7 +64,7 @@ def _allowed(text: str) -> object:
 
 
 def _steps(text: str) -> list[int]:
-    """Steps and ranges of steps, the last step included: `3, 10-19`."""
+    """Read steps and ranges of steps: `3, 10-19`. The last step of a range is included."""
     steps: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -78,7 +78,7 @@ def _steps(text: str) -> list[int]:
 
 
 class SelectionKeywords(TypedDict, total=False):
-    """The options, as callers write them; `Selection` says what each is."""
+    """The options as callers write them. `Selection` has their meaning."""
 
     status: Status | Iterable[Status] | None
     split: str | Iterable[str | None] | None
@@ -99,7 +99,7 @@ class SelectionKeywords(TypedDict, total=False):
 
 
 def listed_options(selection: SelectionKeywords) -> SelectionKeywords:
-    """The options with what can be gone through once as tuples."""
+    """The options with iterators as tuples, because the options are read more than once."""
     given: Mapping[str, object] = cast("dict[str, object]", selection)
     listed = {
         name: as_names(one) if isinstance(one, Iterator) else one  # pyright: ignore[reportUnknownArgumentType] # of any items
@@ -109,12 +109,14 @@ def listed_options(selection: SelectionKeywords) -> SelectionKeywords:
 
 
 class Selection:
-    """The options, checked, each with what a form says of it.
+    """The checked options, each with its texts for a form.
 
-    With `max_staleness`, each of a trajectory's policy versions may be so many versions behind `policy_version`,
-    compared by their numbers: 12 of `12`, `step-12` and `policy-v12`. Without it `policy_version` must be that of every
-    call. Where no call has a version, all have the rollout's, or each has that which its request model names. Raises
-    UsageError for an option that does not exist, and for one that makes no sense where text is trained.
+        Selection(view="text", status="ok", models=["policy-*", "!*-judge"])
+
+    `policy_version` must be the version of every call. With `max_staleness`, each version may be that many versions
+    older, compared by number: 12 in `12`, `step-12` and `policy-v12`. Calls without a version have the rollout's, or
+    the version that the request's model names. Raises UsageError for an unknown option, an invalid value, and an
+    option for ids if text is trained.
     """
 
     view: View
@@ -306,7 +308,7 @@ class Selection:
             )
 
     def __str__(self) -> str:
-        """All options, the same in every process: sets have an order of their own in each."""
+        """All options as text. Sets are sorted, because their order differs between processes."""
         values: dict[str, Any] = {name: getattr(self, name) for name in OPTIONS} | {"policy_version": self.version}
         ids = self.rollouts and blake2b(repr(sorted(self.rollouts)).encode(), digest_size=8).hexdigest()
         texts = {
@@ -322,22 +324,22 @@ class Selection:
 
     @property
     def chooses_models(self) -> bool:
-        """Whether somebody chose by model or agent."""
+        """Whether an option chooses by model or agent."""
         return self.models is not None or self.agents is not None
 
     @property
     def outline(self) -> Wanted:
-        """What of a trajectory selecting reads: neither messages nor, but where ids are made of text, tokens."""
+        """The parts of a trajectory that selecting reads: no messages, and tokens only for the view `made tokens`."""
         return msgspec.structs.replace(OUTLINE, tokens=self.view == "made tokens")
 
     def of_view(self, view: View) -> "Selection":
-        """The same options where something else is trained."""
+        """The same options with another view."""
         other = copy(self)
         other.view = view
         return other
 
     def why_none_of(self, part: Part) -> str | None:
-        """Why every trajectory of a part is skipped, as far as the manifest tells; None where some may be selected."""
+        """Why every trajectory of a part is skipped, by the manifest alone; None if some may be selected."""
         if not any(map(self.takes_split, part.splits)):
             return "split"
         return Rows(training_steps=self.training_step).why_none_of(part)

@@ -1,8 +1,12 @@
-"""Sequences: what was decided to train of a trajectory as arrays: ids, masks, logprobs and advantages.
+"""Sequences: the trained histories of a trajectory as arrays: ids, masks, logprobs and advantages.
 
-Invariant: nothing is decided here. Each completion that is trained (`decisions`) is trained in the first history that
-holds it, within `max_tokens`. All arrays of a sequence have one length. The loss mask covers exactly the trained
-completions; outside of it advantages are 0.0 and logprobs are numbers.
+    input_ids     1  2  3 11 12 13  4 21        a history of two turns; the second is not trained
+    loss_mask     0  0  0  1  1  1  0  0
+    advantages    0  0  0 .5 .5 .5  0  0
+
+Invariant: nothing is decided here, only in `decisions`. Each trained completion is trained in the first history that
+has it, within `max_tokens`. All arrays of a sequence have one length. The loss mask covers exactly the trained
+completions; outside of the mask advantages are 0.0 and no logprob is NaN.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +32,7 @@ from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, toke
 
 
 class MadeHistories(NamedTuple):
-    """The token histories that a tokenizer made of messages; `skipped` is why it made none of turns."""
+    """The token histories that a tokenizer made of messages; `skipped` has the reasons of turns without one."""
 
     histories: Sequence[TokenHistory] = ()
     skipped: Mapping[int, str] = {}
@@ -39,7 +43,7 @@ MakeHistories: TypeAlias = Callable[[Trajectory], MadeHistories]
 
 @dataclass(frozen=True, slots=True)
 class PlannedSequence:
-    """A sequence of the trajectory of this `number` as it was decided; `built` is None where another rank gives it."""
+    """A decided sequence of trajectory `number`; `built` is None if another rank builds and gives it."""
 
     number: int
     counts: SequenceCounts
@@ -53,12 +57,12 @@ class PlannedSequence:
 class TokenSequence:
     """Arrays of shape (tokens,): int32 ids, bool mask, float32 logprobs, advantages and token rewards.
 
-    `logprobs` are 0.0 where nothing was sampled and NaN where a trained token has none. `advantages` and
-    `token_rewards` are None where nobody asked for them. `completions` are those under the mask, of at least one token,
+    `logprobs` are 0.0 for tokens that were not sampled, NaN for trained tokens without one. `advantages` and
+    `token_rewards` are None if they were not requested. `completions` are the trained ones, of at least one token,
     `rewards` the reward of each, `samplings` how each was sampled. `policy_version` is that of the first trained call.
-    `retokenized` says that the ids are not the server's. `weight_versions` (int64) has the number of the version that
-    sampled each trained token, -1 elsewhere. `routed_experts` (int32, shape (tokens, layers, experts), -1 where
-    unknown) and `sampling_mask` (the ids that each trained token could have been) are None where nobody asked for them.
+    `retokenized`: the ids are not the server's. `weight_versions` (int64) has the number of the version that sampled
+    each trained token, -1 for other tokens. `routed_experts` (int32, shape (tokens, layers, experts), -1 if unknown)
+    and `sampling_mask` (the ids that each trained token could have been) are None if they were not requested.
     `rollout_tokens` counts the trained tokens of all sequences of the rollout.
     """
 
@@ -105,16 +109,16 @@ class TokenSequence:
 
     @property
     def temperature(self) -> NDArray[np.float32]:
-        """The temperature of each trained token: NaN where its request has none, 1.0 elsewhere. Shape: (tokens,)."""
+        """The temperature of each trained token, NaN if its request has none; 1.0 elsewhere. Shape: (tokens,)."""
         return of_each_token("temperature", self.completions, self.samplings, len(self))
 
     @property
     def top_p(self) -> NDArray[np.float32]:
-        """The top-p of each trained token: NaN where its request has none, 1.0 elsewhere. Shape: (tokens,)."""
+        """The top-p of each trained token, NaN if its request has none; 1.0 elsewhere. Shape: (tokens,)."""
         return of_each_token("top_p", self.completions, self.samplings, len(self))
 
     def scored(self) -> "TokenSequence | None":
-        """The sequence without its completions of which a logprob is unknown; None where all are of these."""
+        """The sequence without completions that lack a logprob; None if all do. For trainers that need logprobs."""
         unknown = np.isnan(self.logprobs)
         if not unknown.any():
             return self
@@ -157,9 +161,9 @@ def build_sequences(
     options: SequenceOptions,
     made: Sequence[TokenHistory] = (),
 ) -> list[TokenSequence]:
-    """Make the sequences of a trajectory of what was decided of its turns, shape (turns,).
+    """Build the sequences of a trajectory from the decisions on its turns. Shape of `turns`: (turns,).
 
-    First those of the server's ids, then those of histories that a tokenizer `made`.
+    First come the sequences of the server's ids, then those of histories that a tokenizer `made`.
     """
     trained_before: set[int] = set()
     completions: list[tuple[TokenHistory, list[CompletionSpan], bool]] = []
@@ -194,7 +198,7 @@ def _build_sequence(
     tokens: int,
     retokenized: bool,
 ) -> TokenSequence:
-    """Build the sequence of a history that trains these completions; `tokens` are those of the rollout's sequences."""
+    """Build the sequence of a history that trains these completions. `tokens`: trained tokens of the whole rollout."""
     size = len(history.token_ids)
     mask = np.zeros(size, np.bool_)
     gains = np.zeros(size, np.float32) if options.advantages else None
@@ -204,7 +208,8 @@ def _build_sequence(
         mask[place] = True
         if gains is not None:
             gains[place] = turns[span.turn].advantage or 0.0
-        if extras is not None and token_rewards and not retokenized:  # they count the server's tokens
+        # The positions of token rewards are those of the server's tokens, not of made ones.
+        if extras is not None and token_rewards and not retokenized:
             given = token_rewards.get(span.turn)
             extras[place] = 0.0 if given is None else given
     experts = None
@@ -247,14 +252,11 @@ def _logprobs(
     has_masks: bool,
     retokenized: bool,
 ) -> NDArray[np.float32]:
-    """The history's logprobs, NaN in trained completions that have none or whose logprobs are masked.
-
-    Where sampling masks are given, such a completion that has one keeps its logprobs: who applies the mask compares
-    with the distribution from which it was sampled.
-    """
+    """The history's logprobs, NaN in trained completions that have none or whose logprobs a grammar masked."""
+    # With a sampling mask the trainer can apply the same mask, so that such logprobs can be compared: they stay.
     turns = [trajectory.turns[turn] for turn in history.turns]
     is_masked = any(trajectory.calls[turn.call].has_masked_logprobs for turn in turns)
-    # A history does not look at the logprobs of completions that must not be trained, as of closed streams.
+    # `TokenHistory.logprobs` disregards untrained completions, but the option `closed_streams` may train some of them.
     are_known = all(trajectory.turns[span.turn].logprobs is not None for span in trained)
     if history.logprobs is not None and are_known and not is_masked:
         logprobs = np.frombuffer(history.logprobs.data, "<f4")
@@ -268,7 +270,7 @@ def _logprobs(
 
 
 def _recorded_logprobs(trajectory: Trajectory, span: CompletionSpan, *, has_masks: bool) -> NDArray[np.float32] | None:
-    """The policy's logprobs of a completion, None where they are unknown."""
+    """The policy's logprobs of a completion; None if they are unknown."""
     turn = trajectory.turns[span.turn]
     is_known = (has_masks and turn.sampling_mask is not None) or not trajectory.calls[turn.call].has_masked_logprobs
     logprobs = turn.logprobs if is_known else None

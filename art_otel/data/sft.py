@@ -1,8 +1,8 @@
-"""MessageBatches: conversations to fine-tune on, with a flag for each message that says whether it is trained.
+"""MessageBatches: conversations to fine-tune on, with a flag for each trained message.
 
-Invariant: over the examples of a trajectory every completion to train is trained exactly once. Every trajectory read is
-used or skipped for one reason, every history is an example or skipped for one, and every completion of used
-trajectories that an option leaves out is counted.
+Invariant: every completion to train is trained exactly once over the examples of its trajectory. Every trajectory is
+used or skipped for one reason; every history of a used one is an example or skipped for one reason; every completion
+of a used trajectory that an option leaves out is counted.
 """
 
 import math
@@ -35,8 +35,8 @@ class MessageExample:
 
     `messages` are OpenAI chat messages (`role`, `content`, `tool_calls` with arguments as text, `tool_call_id`, `name`,
     `reasoning_content`); `train`, of the same length, says which are trained here. `tools` are OpenAI tool definitions,
-    None when unknown. `weight` is 1 / the number of examples of the trajectory, so that one of many branches counts as
-    much as any other; `reward` is None when nobody gave one. `turns` are positions in the trajectory.
+    None if unknown. `weight` is 1 / the number of examples of the trajectory, so that trajectories count alike, however
+    many branches they have. `reward` is None if there is none. `turns` are positions in `trajectory.turns`.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -53,11 +53,12 @@ class MessageExample:
 class MessageReport:
     """Counts of one iteration, growing while it goes on.
 
-    `trajectories` = `trajectories_used` + the sum of `trajectories_skipped` (by reason; of one whose histories are all
-    skipped that of the first). `unsuccessful` are those used whose reward is 0 or less. Of those used, `histories` =
-    `examples` + the sum of `histories_skipped`. `messages` are those of the examples, `trained_messages` the ones with
-    a flag; `completions_skipped` counts, by reason, completions of trajectories used that an option leaves out, such as
-    answers that were cut at `max_tokens`. `repeated` and `shared_group_ids` are those of `BatchReport`.
+    `trajectories` = `trajectories_used` + the sum of `trajectories_skipped` (by reason; if all histories are skipped,
+    by the reason of the first). `unsuccessful` are used trajectories with a reward of 0 or less. In used trajectories
+    `histories` = `examples` + the sum of `histories_skipped`. `messages` counts the examples' messages,
+    `trained_messages` the trained ones among these. `completions_skipped` counts by reason the completions of used
+    trajectories that an option leaves out, e.g. answers that were cut at `max_tokens`. `repeated` and
+    `shared_group_ids` are as in `BatchReport`.
     """
 
     trajectories: int = 0
@@ -102,7 +103,7 @@ class MessageBatches:
             yield from examples
 
     def examples_by_trajectory(self) -> Iterator[Iterator[MessageExample]]:
-        """Give the examples of each trajectory together. Take them all before those of the next."""
+        """Give the examples of each trajectory together. Read all of one trajectory before the next one."""
         report = self.report = MessageReport(
             repeated=self._listed.repeated, shared_group_ids=self._listed.shared_group_ids
         )
@@ -128,7 +129,7 @@ class MessageBatches:
                 report.trajectories_skipped[reason] += 1
 
     def _too_low(self, trajectory: Trajectory) -> str | None:
-        """Why the trajectory is skipped for its reward; None when it is not."""
+        """Why the trajectory is skipped for its reward; None if it is not."""
         least = self._options.min_reward
         if least is None and not self._options.best_of_group:
             return None
@@ -136,9 +137,9 @@ class MessageBatches:
         return "no reward" if reward is None else too_low(reward, least)
 
     def _best_of_groups(self, chosen: ChosenRollouts) -> dict[GroupKey, int] | None:
-        """The number of each group's best member from which something is learned, the first of equally good ones.
+        """The number of each group's best member with anything to train; the first of equally good ones.
 
-        Memory: an entry a group.
+        Memory: one entry per group.
         """
         if not self._options.best_of_group:
             return None
@@ -189,7 +190,7 @@ class MessageBatches:
 
 
 def _conversations(trajectory: Trajectory, left_out: Sequence[str | None]) -> list[Conversation | str]:
-    """The conversation of each history, or why the history is none."""
+    """The conversation of each history, or the reason why it has none."""
     return [conversation(trajectory, history, left_out) for history in histories(trajectory)]
 
 
@@ -198,7 +199,7 @@ def _learns_nothing(conversations: Sequence[Conversation | str]) -> bool:
 
 
 def _unless_seen(talk: Conversation | str, seen: set[bytes]) -> Conversation | str:
-    """The conversation, or that an equal one came before; `seen` has a digest of each."""
+    """The conversation, or `REPEATED_TALK` if an equal one came before. `seen` has the digests of all so far."""
     if isinstance(talk, str):
         return talk
     whole = repr((talk.chat, talk.train, talk.tools or None)).encode(errors="surrogatepass")
@@ -210,7 +211,7 @@ def _unless_seen(talk: Conversation | str, seen: set[bytes]) -> Conversation | s
 
 
 def too_low(reward: float | None, least: float | None) -> Literal["no reward", "reward too low"] | None:
-    """Why what has this reward is not imitated where `least` is asked for; None where it is."""
+    """Why a trajectory with this reward is skipped if its reward must be at least `least`; None if it is not."""
     if least is None:
         return None
     if reward is None:
@@ -225,7 +226,7 @@ class _ConversationOptions(msgspec.Struct, frozen=True, kw_only=True):
     dedupe: bool
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a reward that nothing is less than."""
+        """Raise ValueError for a NaN or infinite bound, which no reward could be compared with."""
         if self.min_reward is not None and not math.isfinite(self.min_reward):
             raise ValueError(f"min_reward={self.min_reward!r}: give a finite number, or None for any reward")
 
@@ -243,14 +244,17 @@ def message_batches(
 ) -> MessageBatches:
     """Iterate over conversations to fine-tune on (SFT), from Parquet or from memory.
 
-    `sources` and the options that select rollouts and completions are as for `art_otel.batches`, but that by default an
-    answer that was cut at `max_tokens` is not trained (`length="mask"`): a chat template would end it as if the policy
-    had. `reward` says which reward counts: None is the final one; otherwise the name of a reward of the whole rollout,
-    or a function of the trajectory without messages. `min_reward` skips trajectories with a lower reward. `dedupe`
-    keeps the first of equal conversations (the same messages, tools and flags). `seed` orders the tasks that shares as
-    `split` divide. `best_of_group` keeps only the best trajectory of each group, among those that give something to
-    train. Of equally good ones, it keeps the first. It skips trajectories without a group. A group is the members of
-    one `Trajectory.group_key`.
+        for batch in art_otel.data.message_batches("out", min_reward=1.0, best_of_group=True):
+            rows = [{"messages": example.messages, "train": example.train} for example in batch]
+
+    `sources` and the options that select rollouts and completions are as for `art_otel.batches`, with one exception: by
+    default an answer that was cut at `max_tokens` is not trained (`length="mask"`), because a chat template would write
+    its end as if the policy had ended it. `reward` says which reward counts: None is the final one; otherwise the name
+    of a reward of the whole rollout, or a function of the trajectory without messages. `min_reward` skips trajectories
+    with a lower reward. `dedupe` keeps the first of equal conversations (the same messages, tools and flags). `seed`
+    orders the tasks if `split` has shares. `best_of_group` keeps only the best trajectory of each group
+    (`Trajectory.group_key`) that has something to train, the first of equally good ones, and skips trajectories without
+    a group.
 
     Memory holds one row group, and while it chooses about 600 bytes for each completion. With `best_of_group`, messages
     are read twice, and memory has an entry for each group. Raises StoreError for sources that cannot be read,
@@ -268,7 +272,7 @@ def message_batches(
 
 
 def _reason_to_learn_nothing(conversations: Sequence[Conversation | str]) -> str | None:
-    """Why no history is a conversation, that of the first; None where one is."""
+    """The reason of the first history, if no history is a conversation; None if any is."""
     reasons = [reason for reason in conversations if isinstance(reason, str)]
     if len(reasons) < len(conversations):
         return None

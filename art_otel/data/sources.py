@@ -1,7 +1,10 @@
-"""Sources: trajectories in files or in memory, in chunks that are read together.
+"""Sources: trajectories in files or in memory, as numbered chunks. A chunk is what is read at once.
 
-Invariant: the same sources give the same chunks in the same order. A rollout that several of them hold is in one chunk,
-and groups of several runs have different ids (`store.combine`).
+    chunk 0   row group 0 of part-00000   trajectories 0 to 999
+    chunk 1   row group 1 of part-00000   trajectories 1000 to 1499
+
+Invariant: the same sources give the same chunks in the same order. A rollout that several sources have is in one chunk
+only, and equal group ids of several runs are made different (`store.combine`).
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -28,7 +31,7 @@ from art_otel.trajectories import Trajectory, TrajectoryGroup, with_later_reward
 
 Source: TypeAlias = str | Path | Trajectory | TrajectoryGroup | Iterable[Trajectory]
 Sources: TypeAlias = Source | Iterable[Source] | Combined
-"""Files, folders, globs and URLs of a dataset, or trajectories and groups of them in memory; or these combined."""
+"""Files, folders, globs and URLs of a dataset, or trajectories and groups in memory, also mixed."""
 
 _ROWS_IN_MEMORY: Final = 1024
 
@@ -37,10 +40,10 @@ _Version: TypeAlias = tuple[object, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chunk:
-    """`rows` trajectories: a row group of a file, or a slice of those in memory.
+    """A row group of a file, or a slice of the trajectories in memory, with `rows` trajectories.
 
-    `first` is the number of trajectories before it, `version` tells the file's content. `left_out` is why none of them
-    is selected, where that is known.
+    `first` is the number of its first trajectory. `version` identifies the file's content. `left_out` is the reason why
+    none of its trajectories is selected, if the manifest shows this; otherwise None.
     """
 
     first: int
@@ -61,16 +64,16 @@ class Chunk:
 
     @property
     def name(self) -> str:
-        """What tells it from chunks of other files, but not from a copy in another folder."""
+        """A name that differs between files, but is the same for a copy of the file in another folder."""
         if not isinstance(self.stored, RowGroup):
             return repr([one.rollout_id for one in self.stored])
         size = 0 if self.version is None else self.version[0]
         return repr((Path(self.stored.file).name, size, self.stored.index))
 
     def read(self, wanted: Wanted, numbers: Sequence[int] | None = None) -> Iterator[Trajectory]:
-        """Read its trajectories, or those of these numbers; those in memory are whole whatever is wanted.
+        """Read the chunk's trajectories, or those with these numbers; `wanted` has no effect on those in memory.
 
-        Raises StoreError, also where the file was replaced after it was listed.
+        Raises StoreError, also if the file was replaced after it was listed.
         """
         rows: list[int] | None = None
         if numbers is not None and list(numbers) != list(self.numbers):  # taking every row costs more than reading all
@@ -81,7 +84,7 @@ class Chunk:
         return read_row_group(self.stored, wanted, rows)
 
     def check(self) -> None:
-        """Raise StoreError where its file was replaced after it was listed."""
+        """Raise StoreError if the chunk's file was replaced after it was listed."""
         if not isinstance(self.stored, RowGroup) or _tells_content(self.stored):
             return
         if _version(self.stored) != self.version:
@@ -90,7 +93,7 @@ class Chunk:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedChunks:
-    """The chunks of some sources, and what was done to combine these: see `store.Combined`."""
+    """The chunks of some sources, and counts of how these were combined (`store.Combined`)."""
 
     chunks: tuple[Chunk, ...]
     repeated: int
@@ -117,21 +120,21 @@ def list_chunks(sources: Sources, why_none_of: Callable[[Part], str | None] = la
 
 
 def list_sources(sources: object) -> list[Source]:
-    """List the sources, to go through them more than once; what is no source may be among them."""
+    """The sources as a list, because they are read more than once. They are not checked."""
     single = isinstance(sources, str | Path | Trajectory | TrajectoryGroup)
     return list(cast(Iterable[Source], sources if isinstance(sources, Iterable) and not single else [sources]))
 
 
 def why_left_out(chunks: Iterable[Chunk]) -> list[str | None]:
-    """Why each trajectory is left out with the part that it stands in, as far as that is known unread."""
+    """Why each trajectory's part is left out unread; None if it is not. Shape: (trajectories,)."""
     return [chunk.left_out for chunk in chunks for _ in range(chunk.rows)]
 
 
 def read_columns(chunks: Sequence[Chunk], parts: frozenset[ColumnPart] = CHOOSING, *, whole: bool = False) -> Columns:
-    """Read the columns of the trajectories of the chunks: see `stored_columns.read_stored`.
+    """Read the columns of the chunks' trajectories (`stored_columns.read_stored`).
 
-    Of those that are left out nothing is read, unless the `whole` is asked for. Raises StoreError, also where a file
-    was replaced after it was listed.
+    Chunks that are left out have only unknown values, unless the `whole` is asked for. Raises StoreError, also if a
+    file was replaced after it was listed.
     """
     read: list[Columns] = []
     stored = [(chunk.stored, chunk) for chunk in chunks if isinstance(chunk.stored, RowGroup)]
@@ -152,7 +155,7 @@ def read_columns(chunks: Sequence[Chunk], parts: frozenset[ColumnPart] = CHOOSIN
 def read_numbered(
     chunks: Iterable[Chunk], wanted: Wanted, numbers: Container[int] | None = None
 ) -> Iterator[tuple[int, Trajectory]]:
-    """Read the trajectories of these numbers (None: all), each with its number. Nothing else is read."""
+    """Read the trajectories with these numbers (None: all), each with its number."""
     for chunk in chunks:
         chosen = [number for number in chunk.numbers if numbers is None or number in numbers]
         if chosen:
@@ -183,10 +186,10 @@ def _combined(sources: object) -> Combined:
 
 
 def _in_memory(source: object) -> Iterator[Trajectory]:
-    """The trajectories of a group, or of a list of trajectories.
+    """The trajectories of a group, or of a list of trajectories, with later rewards.
 
-    Members of a group have its id where they have none. They are compared with each other, whatever gatherings ran
-    them: the group that the caller made is the group.
+    The caller's group counts: its members get its id if they have none, and one gathering, so that they are compared
+    with each other, however they were gathered.
     """
     if isinstance(source, Trajectory):
         yield with_later_rewards(source)  # pyright: ignore[reportUnknownArgumentType] # of any result
@@ -205,12 +208,12 @@ def _in_memory(source: object) -> Iterator[Trajectory]:
 
 
 def _tells_content(group: RowGroup) -> bool:
-    """Whether the name tells the content of an object: then no request has to."""
+    """Whether a file's name identifies its content (parts in an object store), so that no request is needed."""
     return group.part is not None and storage.is_url(group.file)
 
 
 def _version(group: RowGroup) -> _Version:
-    """What tells its file from another of the same name."""
+    """A version that identifies the content of the row group's file. Raises StoreError if the file is gone."""
     file = group.file
     if group.part is not None and storage.is_url(file):
         return (group.part.bytes,)

@@ -1,7 +1,7 @@
-"""Stored columns: the columns of trajectories in files, read without restoring a trajectory.
+"""Stored columns: read the columns of trajectories from files, without making trajectories.
 
-Invariant: they are those of the same trajectories in memory (`columns.columns_of`). Only the columns that are asked for
-are read, and parts that the manifest leaves out are not opened.
+Invariant: the columns are equal to those of the same trajectories in memory (`columns.columns_of`). Only the needed
+columns are read, and parts that are left out are not opened.
 """
 
 # pyarrow ships no types.
@@ -51,7 +51,7 @@ _LISTS: Final = {
     "span": "turns.list.element.weight_versions.list.element.",
     "reward": "rewards.list.element.",
 }
-"""The paths of Parquet under which the fields of objects stand."""
+"""The Parquet path of each kind of item, before the name of a field."""
 
 _MADE: Final[Mapping[str, tuple[str, ...]]] = {
     "incomplete_reasons": (), "calls": (), "turns": (), "rewards": (), "weight_versions": (),
@@ -65,11 +65,11 @@ _MADE: Final[Mapping[str, tuple[str, ...]]] = {
     "has_masked_logprobs": (), "is_altered": (), "is_greedy": (),
     "is_uncounted": tuple(f"calls.list.element.{name}" for name in ("stream", "toolset", "usage.output_tokens")),
 }  # fmt: skip
-"""What columns that files have no field of are made of."""
+"""Columns without a field of their own in files: the paths of the fields that they are computed from."""
 
 
 def _paths(parts: frozenset[ColumnPart]) -> list[str]:
-    """Parquet's paths of the columns of these parts."""
+    """The Parquet paths that the columns of these parts need."""
     sources = [source for _, _, source in COLUMNS if source.part in parts]
     return [path for one in sources for path in _MADE.get(one.name, (_LISTS[one.of] + one.name,))]
 
@@ -78,7 +78,7 @@ _CALLED: Final = InferenceCall(trace_id="", span_id="", operation_name="chat", s
 
 
 def read_stored(groups: Sequence[RowGroup], left_out: Sequence[bool], read: frozenset[ColumnPart]) -> Columns:
-    """Read these parts of the columns of row groups; of those that are left out rows of which nothing is known.
+    """Read these parts of the columns of row groups. Row groups that are left out get rows of unknown values.
 
     Raises StoreError.
     """
@@ -102,24 +102,24 @@ def read_stored(groups: Sequence[RowGroup], left_out: Sequence[bool], read: froz
                 if sum(map(len, tables)) > _AT_ONCE:
                     parts.append(_columns(tables, read))
                     tables = [empty]
-                    pa.default_memory_pool().release_unused()  # else the pool keeps what the texts of all calls took
+                    pa.default_memory_pool().release_unused()  # else the pool keeps the memory of all calls' texts
     parts.append(_columns(tables, read))
     return join_columns(parts)
 
 
 _AT_ONCE: Final = 1_500
-"""So many rollouts are held as Arrow has them, which takes more memory."""
+"""How many rollouts are kept as Arrow tables, before they become columns, which take less memory."""
 
 
 def with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Table:
-    """The table with the ids that groups have among several runs."""
+    """The table with new group ids, if several runs use the same ids."""
     keys = map(GroupKey, *(table.column(name).to_pylist() for name in GroupKey._fields))
     distinct = [group_ids.get(key, key.group_id) for key in keys]
     return table.set_column(table.schema.get_field_index("group_id"), "group_id", pa.array(distinct, pa.string()))
 
 
 def _reduced(table: pa.Table, group: RowGroup | None, parquet: pq.ParquetFile | None) -> pa.Table:
-    """The table with what is needed of the long texts of calls: those of all calls may be more than one array holds."""
+    """Replace long texts of calls by the flags that are needed of them: all texts together may overflow one array."""
     calls, ends = _flattened(table.column("calls"))
     by_name = {name: pc.struct_field(calls, name) for name in calls.type.names}
     error_type, error, parameters = (by_name.pop(name) for name in ("error_type", "error", "parameters"))
@@ -143,7 +143,7 @@ def _reduced(table: pa.Table, group: RowGroup | None, parquet: pq.ParquetFile | 
 
 
 class _Asked(NamedTuple):
-    """What the parameters of a call say: see InferenceCall and Sampling."""
+    """The flags that follow from the parameters of a call (`InferenceCall`, `Sampling`)."""
 
     is_constrained: bool
     has_masked_logprobs: bool
@@ -153,7 +153,7 @@ class _Asked(NamedTuple):
 
 
 def _asked(parameters: pa.Array, modes: pa.Array) -> dict[str, pa.Array]:
-    """What the parameters of calls say, as columns; each different text of parameters is read once."""
+    """The flags of calls' parameters, as columns. Each different text is parsed once: most calls have equal ones."""
     encoded = parameters.dictionary_encode()
     nothing = _Asked(*[False] * len(_Asked._fields))
     asked = [nothing if text is None else _read_asked(text) for text in encoded.dictionary.to_pylist()]
@@ -178,7 +178,7 @@ def _read_asked(parameters: str) -> _Asked:
 
 
 def _columns(tables: Sequence[pa.Table], read: frozenset[ColumnPart]) -> Columns:
-    """The columns of tables of rollouts, one behind the other. Raises StoreError."""
+    """Make the columns of these tables of rollouts, table after table. Raises StoreError."""
     table = pa.concat_tables(tables, promote_options="default")
     rollouts = pa.StructArray.from_arrays([_one_array(column) for column in table.columns], table.column_names)
     (calls, call_offsets), (turns, turn_offsets), (rewards, _), (gaps, _) = (
@@ -215,7 +215,7 @@ def _columns(tables: Sequence[pa.Table], read: frozenset[ColumnPart]) -> Columns
 def _where_trees_part(
     rollouts: pa.StructArray, calls: pa.Array, call_offsets: Ints, turns: pa.Array, turn_offsets: Ints
 ) -> dict[str, pa.Array]:
-    """How many prompts of each rollout drifted, or were rewritten. Raises StoreError for a turn that is of no call."""
+    """How many prompts of each rollout drifted or were rewritten. Raises StoreError for a turn without a call."""
     call = _numbers(_field(turns, "call"), UNKNOWN)
     turn_rows, call_rows = (np.repeat(np.arange(len(rollouts)), np.diff(ends)) for ends in (turn_offsets, call_offsets))
     is_outside = (call < 0) | (call >= np.diff(call_offsets)[turn_rows])
@@ -230,7 +230,7 @@ def _where_trees_part(
 
 
 def _field(structs: pa.Array, path: str) -> pa.Array:
-    """A field of the structs; nulls where it was not read."""
+    """A field of the structs; nulls if it was not read."""
     for name in path.split("."):
         if not pa.types.is_struct(structs.type) or structs.type.get_field_index(name) < 0:
             return pa.nulls(len(structs), pa.int64())
@@ -239,7 +239,7 @@ def _field(structs: pa.Array, path: str) -> pa.Array:
 
 
 def _flattened(column: pa.ChunkedArray | pa.Array) -> tuple[pa.Array, Ints]:
-    """All items of the lists, and where each list's begin, with all at the end; no items where none was read."""
+    """All items of the lists, and the offset of each list's items; no items if the column was not read."""
     if not pa.types.is_list(column.type):
         return pa.nulls(0, pa.int64()), np.zeros(len(column) + 1, np.int64)
     ends = np.concatenate([[0], np.cumsum(_lengths(column))]).astype(np.int64)
@@ -260,5 +260,5 @@ def _numbers(column: pa.Array, unknown: int) -> Ints:
 
 
 def _flags(column: pa.Array) -> Flags:
-    """The truth values; null is false."""
+    """The column as flags; null is False."""
     return pc.fill_null(pc.cast(column, pa.bool_()), fill_value=False).to_numpy(zero_copy_only=False).astype(np.bool_)

@@ -1,11 +1,12 @@
-"""Stored plans: what was planned of a dataset lies beside it, so that the next process has it at once.
+"""Stored plans: a plan is kept in a file beside its dataset, so that the next process need not plan again.
 
-Invariant: a plan that is found is the one that would be made. Its file is named by all that decides: the parts of the
-dataset with the rows of them that count, the options, and the code that decides. So it is never stale: what another
-commit, option or version would decide has another name. A file is there whole or not at all, and whoever writes one
-with the same name writes the same. A plan that cannot be read is made anew, one that cannot be written is not kept.
+    _plan-<digest of parts, options and code>.bin
 
-Planned are datasets of many rollouts in folders of this machine; functions of a user have no name to be found by.
+Invariant: a stored plan is never stale. The file's name is a digest of all that decides: the dataset's parts and their
+valid rows, the options, and the source of the deciding code. Another dataset, option or version has another name. A
+plan that cannot be read is made anew; a plan that cannot be written is not kept.
+
+Only plans of large datasets in local folders are kept, and not with a user's function, which has no stable name.
 """
 
 # pyarrow ships no types.
@@ -35,13 +36,13 @@ from art_otel.data.sources import Chunk
 from art_otel.store import PLAN_PREFIX, RowGroup
 
 _WORTHWHILE: Final = 5_000
-"""Fewer rollouts are planned about as fast as a file is found."""
+"""The fewest rollouts whose plan is stored: fewer are planned as fast as a file is read."""
 
 _DECIDING: Final = ("data", "store", "trajectories")
-"""The packages whose code decides what is planned."""
+"""The packages whose code decides what is planned. Their source is part of the file's name."""
 
 _KEPT: Final = 4
-"""So many plans stay beside a dataset, the newest: those of other options, and those of datasets that were replaced."""
+"""How many plans are kept beside a dataset, the newest ones: older ones are of other options or replaced datasets."""
 
 
 def plan_of(
@@ -52,8 +53,8 @@ def plan_of(
     *,
     whole: bool = False,
 ) -> Plan:
-    """The plan of these chunks: that which lies beside the dataset, or a new one, as `make_plan` makes it."""
-    whole = whole and any(chunk.left_out is not None for chunk in chunks)  # else it is the same plan
+    """The plan of these chunks: the stored one, or a new one from `make_plan`, which is then stored."""
+    whole = whole and any(chunk.left_out is not None for chunk in chunks)  # else both plans are equal: share one file
     path = _path(chunks, selection, scoring, options, whole=whole)
     plan = None if path is None else _read(path)
     if plan is None:
@@ -71,7 +72,7 @@ def _path(
     *,
     whole: bool,
 ) -> Path | None:
-    """Where the plan lies, or would; None where none is kept."""
+    """The path of the plan's file; None if such a plan is not stored."""
     groups = [chunk.stored for chunk in chunks if isinstance(chunk.stored, RowGroup)]
     folders = {Path(group.file).parent for group in groups}
     has_parts = len(groups) == len(chunks) and all(group.part and not group.group_ids for group in groups)
@@ -83,7 +84,7 @@ def _path(
     if code is None or rule is None or is_users or storage.is_url(groups[0].file):
         return None
     parts = [(chunk.name, chunk.version, group.superseded) for chunk, group in zip(chunks, groups, strict=True)]
-    # A rule is a function of `credit`, or such a function with arguments.
+    # A rule is a function of `credit`, or a functools.partial of one: its name and arguments identify it.
     credited = getattr(rule, "func", rule).__name__, getattr(rule, "args", ()), credit.per, credit.weights
     decides = (code, parts, str(selection), credited, advantage, scoring.zero_variance, str(options), whole)
     return folders.pop() / f"{PLAN_PREFIX}{sha256(repr(decides).encode()).hexdigest()[:32]}.bin"
@@ -91,7 +92,7 @@ def _path(
 
 @cache
 def _code() -> str | None:
-    """A digest of the modules that decide; None where their source is not at hand."""
+    """A digest of the source of the deciding modules; None if the source cannot be read, as in a zip file."""
     package = Path(calls.__file__).parent
     paths = [*package.glob("*.py"), *(path for name in _DECIDING for path in (package / name).rglob("*.py"))]
     try:
@@ -101,7 +102,7 @@ def _code() -> str | None:
 
 
 class _PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line of a file: what a plan is beside its arrays; of these the type, the size, and the bytes here."""
+    """The first line of a file: the plan without its arrays; `arrays` has the type, size and stored bytes of each."""
 
     refused: tuple[str | None, ...]
     unusable: dict[int, str]
@@ -121,14 +122,14 @@ _ARRAYS: Final = (
     "turn_offsets", "reasons", "rewards", "advantages", "to_make", "sequence_offsets", "sequences", "turn_sampled",
     "turn_trained", "counted",
 )  # fmt: skip
-"""Columns of TrainingDecisions that are arrays."""
+"""The fields of TrainingDecisions that are arrays."""
 _CODEC: Final = "zstd"
 _COUNTS: Final = ("altered", "counts", "token_rewards")
-"""Those that are several, by names."""
+"""The fields of TrainingDecisions that map names to arrays."""
 
 
 def _write(path: Path, plan: Plan) -> None:
-    """Keep a plan: a line of JSON, and behind it each array, compressed. What the folder refuses is no error."""
+    """Write a plan: one line of JSON, then each array, compressed. An OSError is ignored: the plan is not kept."""
     import pyarrow as pa  # noqa: PLC0415 # slow to load
 
     decisions, several = plan.decisions, plan.several_models
@@ -161,7 +162,7 @@ def _write(path: Path, plan: Plan) -> None:
 
 
 def _read(path: Path) -> Plan | None:
-    """The plan that lies there; None where there is none, or none that can be read."""
+    """Read the plan; None if there is no file, or if it cannot be read."""
     import pyarrow as pa  # noqa: PLC0415 # slow to load
 
     codec, arrays = pa.Codec(_CODEC), dict[str, NDArray[Any]]()

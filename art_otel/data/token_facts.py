@@ -1,8 +1,11 @@
-"""Token facts: what is known of each token of a sequence beside its id, as arrays, and how completions were sampled.
+"""Token facts: arrays with facts of each token besides its id, and how each token was sampled.
 
-Invariant: an array has an entry a token of its history. What is unknown, and what was not sampled, has -1 or no ids,
-never a number that could be meant. What a request does not say of sampling is unknown, and counts as sampled from the
-policy's own distribution: a server's defaults are in no recording.
+    input_ids          1  2 11 12
+    weight_versions   -1 -1  7  8      the weights were updated while the completion was sampled
+
+Invariant: an array has one entry per token. An unknown value, or one of a token that was not sampled, is -1 (or has no
+ids), never a possible value. A sampling parameter that the request does not have is unknown, because a server's
+defaults are not recorded; such a token counts as sampled from the policy's own distribution.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +25,7 @@ UNKNOWN: Final = -1
 
 
 def token_facts_of(names: str | Iterable[str]) -> frozenset[str]:
-    """The names of token facts that were asked for. Raises UsageError for another name."""
+    """The names of the requested token facts. Raises UsageError for an unknown name."""
     asked = frozenset((names,) if isinstance(names, str) else names)
     if unknown := asked - set(TOKEN_FACTS):
         raise UsageError(f"token_facts: there is no {min(unknown)!r}; use {' or '.join(TOKEN_FACTS)}")
@@ -46,16 +49,16 @@ def weight_versions(trajectory: Trajectory, trained: Sequence[CompletionSpan], s
 
 
 def routed_experts(trajectory: Trajectory, spans: Sequence[CompletionSpan], size: int) -> NDArray[np.int32] | None:
-    """The experts of each token. Shape: (tokens, layers, experts); None where no completion of the history has any.
+    """The experts of each token, -1 if unknown. Shape: (tokens, layers, experts); None if no completion has any.
 
-    Where two turns know a token's experts, those count by which the earlier completion was sampled.
+    If two turns have a token's experts, those of the earlier turn count.
     """
     known = [(span.end - 1, one) for span in spans if (one := trajectory.turns[span.turn].routed_experts) is not None]
     if not known:
         return None
     shape = known[0][1].layers, known[0][1].experts
     rows = np.full((size, *shape), UNKNOWN, np.int32)
-    for end, one in reversed(known):
+    for end, one in reversed(known):  # the earlier turns last, so that their experts stay
         if (one.layers, one.experts) == shape and end > 0:
             last = one.last(end)
             rows[end - len(last) : end] = _array(last)
@@ -68,7 +71,7 @@ def _array(experts: RoutedExperts) -> NDArray[np.int32]:
 
 
 def sampling_mask(trajectory: Trajectory, trained: Sequence[CompletionSpan], size: int) -> tuple[TokenIds, ...] | None:
-    """The ids that each trained token could have been, none where that is unknown; None where no completion has any."""
+    """The ids that each trained token could have been, empty if unknown. Shape: (tokens,); None if nothing is known."""
     masks = [TokenIds()] * size
     is_known = False
     for span in trained:
@@ -82,7 +85,10 @@ def sampling_mask(trajectory: Trajectory, trained: Sequence[CompletionSpan], siz
 def stacked_experts(
     rows: Sequence[Sequence[tuple[int, NDArray[np.int32] | None]]], shape: tuple[int, int]
 ) -> NDArray[np.int32]:
-    """The experts of sequences, each behind the length given, in rows. Shape: (rows, width, layers, experts)."""
+    """Put the experts of sequences, given with the sequences' lengths, into rows.
+
+    Shape: (rows, width, layers, experts).
+    """
     known = [experts for row in rows for _, experts in row if experts is not None]
     layers, experts_a_token = known[0].shape[1:] if known else (0, 0)
     stacked = np.full((*shape, layers, experts_a_token), UNKNOWN, np.int32)
@@ -98,7 +104,7 @@ def stacked_experts(
 def stacked_masks(
     rows: Sequence[Sequence[tuple[int, tuple[TokenIds, ...] | None]]], shape: tuple[int, int]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """How many ids each place could have been, shape (rows, width), and all these ids, in the order of the places."""
+    """How many ids each place could have been, shape (rows, width), and all these ids, place after place."""
     counts = np.zeros(shape, np.int32)
     ids: list[bytes] = []
     for number, row in enumerate(rows):
@@ -117,11 +123,8 @@ def of_each_token(
     samplings: Iterable[Sampling],
     size: int,
 ) -> NDArray[np.float32]:
-    """What each token of a completion was sampled with: NaN where its request does not say, 1.0 elsewhere.
-
-    Logits may be divided by 1.0, so it is what changes nothing. Shape: (tokens,).
-    """
-    values = np.ones(size, np.float32)
+    """The temperature or top-p of each token of a completion, NaN if its request has none. Shape: (tokens,)."""
+    values = np.ones(size, np.float32)  # 1.0 for other tokens: trainers divide all logits by it, and it changes nothing
     for span, one in zip(completions, samplings, strict=True):
         value: float | None = getattr(one, name)
         values[span.start : span.end] = np.nan if value is None else value

@@ -1,8 +1,8 @@
 """TorchBatches: batches as torch tensors, for a DataLoader with any number of workers.
 
-Invariant: over all workers and ranks every sequence comes exactly once an epoch, whatever their number.
-
     loader = DataLoader(TorchBatches("out", batch_size=8, seed=0), batch_size=None, num_workers=2)
+
+Invariant: over all workers and ranks, every sequence comes exactly once in an epoch.
 
 Needs torch, which art-otel itself does not depend on: `pip install 'art-otel[torch]'`.
 """
@@ -30,16 +30,17 @@ except ImportError as missing:
 
 
 class TorchBatches(IterableDataset):
-    """The batches of `art_otel.batches(sources, **options)` as dicts, each worker's from trajectories of its own.
+    """The batches of `art_otel.batches(sources, **options)` as dicts of tensors, divided among workers.
 
-    A dict has the names of `Batch`: tensors int64, bool, float32 and float64 (rewards), lists of text or None; no
-    `advantages` where nobody asked for them. Give it to a DataLoader with `batch_size=None`. A worker takes every n-th
-    trajectory; each makes its own plan. With `rank` and `world_size` all ranks give the same number of batches.
+    A dict has the names of `Batch`: tensors of int64, bool, float32 and float64 (rewards), lists of text or None; no
+    `advantages` if they were not requested. Give this dataset to a DataLoader with `batch_size=None`. Each of n workers
+    takes every n-th trajectory and makes its own plan. With `rank` and `world_size` all ranks give the same number of
+    batches.
 
-    To go on after a stop, keep `states[batch["worker"]] = batch["state"]` for the batches that were used and give them
-    to `load_state_dict`, or what JSON made of them, with the same sources, options, epoch and number of workers. Counts
-    of what was skipped stay in the workers; `art_otel.batches` itself tells them. Raises what that does, for options
-    and paths at once.
+    To continue after a stop, keep `states[batch["worker"]] = batch["state"]` of the used batches, and give `states`
+    (also after a round trip through JSON) to `load_state_dict`, with the same sources, options, epoch and number of
+    workers. Reports stay in the workers; `art_otel.batches` gives them in one process. Raises the errors of
+    `art_otel.batches` for options and paths at once.
     """
 
     def __init__(self, sources: Sources, *, epoch: int = 0, **options: Any) -> None:  # noqa: ANN401 # as `batches` takes them
@@ -48,21 +49,21 @@ class TorchBatches(IterableDataset):
         self._options: dict[str, Any] = {
             name: tuple(value) if isinstance(value, Iterator) else value for name, value in options.items()
         }
-        batches(self._sources, epoch=epoch, **self._options)  # what is wrong is told here, not in a worker
+        batches(self._sources, epoch=epoch, **self._options)  # so that errors are raised here and not in a worker
         self._states: dict[int, Mapping[str, Any]] = {}
         self._resumed_epoch = epoch
-        self._epoch = torch.tensor(epoch).share_memory_()  # so that workers that stay alive hear of a new one
+        self._epoch = torch.tensor(epoch).share_memory_()  # so that persistent workers see a new epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Shuffle anew from the next iteration on, the same way for the same number."""
-        batches((), epoch=epoch)  # raises UsageError for what is no epoch
+        batches((), epoch=epoch)  # raises UsageError for an invalid epoch
         self._epoch.fill_(epoch)
 
     def load_state_dict(self, states: Mapping[Any, Mapping[str, Any]]) -> None:
-        """Let this epoch go on where the states by worker were taken.
+        """Let this epoch continue where the states, by worker, were taken.
 
-        Raises UsageError for states that are not by worker; those of another number of workers are refused in the next
-        iteration.
+        Raises UsageError for states that are not by worker. States of another number of workers raise UsageError in the
+        next iteration.
         """
         by_worker = cast(object, states)
         if not isinstance(by_worker, Mapping) or not all(str(worker).isdecimal() for worker in by_worker):
@@ -77,8 +78,10 @@ class TorchBatches(IterableDataset):
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         epoch = int(self._epoch)
+        # States are of the epoch in which they were loaded; the next epochs begin at their beginning.
         states = self._states if epoch == self._resumed_epoch else {}
-        # A state of fewer workers is refused by its own worker, whose share is another one then.
+        # States of more workers are found here. A state of fewer workers does not fit its worker's new share, which
+        # `load_state_dict` finds.
         if beyond := [number for number in states if number >= workers]:
             raise UsageError(
                 f"there is a state of worker {max(beyond)}, but num_workers is {workers if info else 0}; use as many "
@@ -92,7 +95,7 @@ class TorchBatches(IterableDataset):
 
 
 def _tensors(batch: Batch) -> dict[str, Any]:
-    """The arrays as tensors and lists. Integers are int64, with which torch looks up, gathers and computes losses."""
+    """The arrays as tensors and lists. Integers become int64, which torch needs for embeddings, gather and losses."""
     tensors: dict[str, Any] = {}
     for name, array in batch.arrays().items():
         if array.dtype == np.object_:

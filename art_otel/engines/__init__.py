@@ -1,4 +1,4 @@
-"""Engines: the tasks of a conversion, the plan between them, and what runs them. `convert` is the story."""
+"""Engines: the tasks of a conversion, the plan between them, and the engines that run them. Read `convert` first."""
 
 from art_otel.engines.convert import Conversion as Conversion
 from art_otel.engines.convert import Times as Times

@@ -1,13 +1,13 @@
-"""Assemble: the records of neighboring slots become the trajectories of a part.
+"""Assemble: build the trajectories of neighboring slots, and write them into a part file.
 
-    assemble    partitions         -> a part file
+    assemble    partitions -> groups of records -> trajectories -> rows of a part file
 
-Partitions are assembled one after the other, so memory holds the rows of one of them, and they are in the order of
-their rollout ids.
+Partitions are assembled one after the other, so memory has the rows of one partition only. The rows of a partition are
+in the order of their rollout ids.
 
-Invariant: every record of a partition is in one group or set aside, and linked traces are in one group. A group beyond
-the limits is set aside whole, before its records fill the memory. A partition that
-is larger than memory should hold, which has a single slot, is read in passes, each for some of its traces.
+Invariant: every record of a partition is in one group, or counted as over a limit; linked traces are in one group. A
+group beyond the limits is left out as a whole, before its records fill the memory. A partition that does not fit into
+the memory budget (it has a single slot) is read in several passes, each for some of its groups.
 """
 
 import zlib
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
-    """Neighboring slots that are assembled at once, at most how many bytes they have, and the most that one has."""
+    """Neighboring slots that are assembled at once, their bytes in all, and the size of the largest slot."""
 
     slots: tuple[int, ...]
     bytes: int
@@ -70,7 +70,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_parts(sizes: Mapping[int, SlotSize], slots: Iterable[int], most: Sizes) -> list[tuple[Partition, ...]]:
-    """The partitions of these slots that become one part each; one part without any where there is nothing."""
+    """Group slots into partitions, and partitions into parts; one part without partitions if there is no record."""
     partitions = [
         Partition(
             slots=batch,
@@ -83,10 +83,10 @@ def plan_parts(sizes: Mapping[int, SlotSize], slots: Iterable[int], most: Sizes)
 
 
 class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Partitions that become the part of this `number`.
+    """Assemble these partitions into part number `number`.
 
-    `files` hold what was read, the rewards that were delivered, and what came from other slots, as `placement` says. In
-    a round only what it touches is assembled, and what it decides is written to a shuffle file.
+    `files` have the records that were read, the delivered rewards, and the records that were rerouted by `placement`.
+    In an incremental round (`job.round`) only touched groups are assembled, and their outcomes are written, too.
     """
 
     number: int
@@ -97,10 +97,10 @@ class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AssembledPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A part that waits in the scratch folder, under `location`, and the account of what became of the records.
+    """A part at `location` in the scratch folder, and the counts of what became of its records.
 
-    `outcomes` says what became of each trace in a round, `superseded` which rows no longer count, and `open_since` when
-    something last came of what waits in a slot.
+    In an incremental round also the `outcomes` of traces, the keys of `superseded` rows, and `open_since`: the time of
+    the longest waiting trace of each slot (ns).
     """
 
     part: Part
@@ -149,10 +149,10 @@ def _decisions_of(task: AssembleTask) -> "Decisions | None":
 
 
 def _rows(task: AssembleTask, stats: AssemblyStats, decisions: "Decisions | None") -> "Iterator[FlatRow]":
-    """The rows of each partition in their order.
+    """The rows of each partition, sorted.
 
-    Each trajectory becomes a row as soon as it is built, so that memory holds none of a partition's trees: of 10,000
-    rollouts they take 80 MB.
+    Each trajectory becomes a row as soon as it is built, so that memory does not have all trees of a partition: those
+    of 10,000 rollouts take 80 MB.
     """
     from art_otel.store.part_writer import flatten_row  # noqa: PLC0415 # as above
 
@@ -174,7 +174,7 @@ _TOGETHER: Final = 128
 """The most spans that are built together."""
 
 _TOGETHER_BYTES: Final = 4 << 20
-"""About the most bytes of these."""
+"""About the most bytes of spans that are built together."""
 
 
 def _built(
@@ -184,7 +184,7 @@ def _built(
     stats: AssemblyStats,
     decisions: "Decisions | None",
 ) -> Iterator[Iterable[Trajectory]]:
-    """The trajectories of groups; in a round each group is decided on apart."""
+    """The trajectories of groups. Small groups are built together, but not in a round, which decides group by group."""
     spans, names = task.job.rollout_spans, task.job.rollout_attributes
     if decisions is not None:
         for group in groups:
@@ -197,10 +197,10 @@ def _built(
 
 
 class PartitionRecords(NamedTuple):
-    """Where the records of a partition are.
+    """Reads the records of a partition.
 
-    `representatives` leads each trace that is linked to others to the smallest of them. Where that has another slot,
-    the trace was rerouted: its records are in both slots, and count in that of the representative.
+    `representatives` has for each linked trace the smallest trace id that it is linked to. If this has another slot,
+    the trace was rerouted: its records are in both slots, and count only in the representative's slot.
     """
 
     partition: Partition
@@ -209,16 +209,16 @@ class PartitionRecords(NamedTuple):
     sizes: Sizes
 
     def representative(self, record: Stored) -> str:
-        """The trace that stands for all that are linked to the one of a record."""
+        """The representative of the traces that a record's trace is linked to; without links the trace itself."""
         trace_id = record.trace_id or ""
         return self.representatives.get(trace_id, trace_id)
 
     def records(self) -> Iterator[Stored]:
-        """The records that are assembled here. Memory holds all of them compressed."""
+        """The records that are assembled here. Memory has all of them, compressed."""
         return chain.from_iterable(self.records_by_bundles())
 
     def records_by_bundles(self) -> Iterator[Iterable[Stored]]:
-        """The same, those of slots that share blocks at a time."""
+        """The same records, bundle by bundle: slots that share blocks."""
         for lists in self.shards.bundles(self.partition.slots, self.sizes.bundle):
             yield chain.from_iterable(self._of_slot(slot, records) for slot, records in lists)
 
@@ -234,9 +234,9 @@ class PartitionRecords(NamedTuple):
 
 
 class RecordGroup(NamedTuple):
-    """Records that are assembled together, and what earlier rounds say of them.
+    """Records that are assembled together, and the states of their traces in earlier rounds.
 
-    `spans` and `logs` count them, each delivery, and those that are set aside.
+    `spans` and `logs` count the records with repeated deliveries, also of a group that is left out for its size.
     """
 
     records: SpanGroup
@@ -255,14 +255,14 @@ def groups_of(
     stats: AssemblyStats,
     is_wanted: Callable[[Sequence[State]], bool] = _always,
 ) -> Iterator[RecordGroup]:
-    """The wanted groups of a partition, each to be assembled before the next is asked for.
+    """The wanted groups of a partition. Assemble each before the next one, so that memory has one group only.
 
-    What is set aside is counted.
+    Groups over a limit are counted in `stats` and have no records.
     """
     partition, largest = where.partition, where.partition.largest
     fits = partition.bytes <= where.sizes.partition_bytes
     if fits and largest.records <= limits.max_rollout_spans and largest.bytes <= limits.max_rollout_bytes:
-        for records in where.records_by_bundles():  # a rollout is in one slot, so none is beyond a limit
+        for records in where.records_by_bundles():  # no slot is over a limit, so no rollout in it is
             yield from _grouped(where, records, is_wanted)
         return
     aside: dict[str, _Amount] = {}
@@ -285,9 +285,9 @@ def _passes(
     is_wanted: Callable[[Sequence[State]], bool],
     aside: "dict[str, _Amount]",
 ) -> Iterator[set[str]]:
-    """The groups of each pass, by representative: as many as memory is meant to hold at once.
+    """The representatives of the groups of each pass: as many groups as fit into the memory budget.
 
-    Those beyond the limits are counted and come into `aside`.
+    Groups over the limits are counted and put into `aside`.
     """
     groups: dict[str, _Amount] = defaultdict(_Amount)
     for record in where.records():
@@ -312,7 +312,7 @@ def _passes(
 
 
 class _Amount:
-    """How many records there are, each delivery."""
+    """Counts of records with repeated deliveries."""
 
     def __init__(self) -> None:
         self.spans = self.logs = self.bytes = 0
@@ -328,7 +328,7 @@ class _Amount:
 
 
 def _is_large(where: PartitionRecords, representative: str, limits: Limits) -> bool:
-    """Whether a group is beyond the limits. What was delivered several times counts once, for it takes no memory."""
+    """Whether a group is over the limits. Repeated deliveries count once, because they take no memory (`_shared`)."""
     sizes: dict[SpanKey | int, int] = {}
     spans = total = 0
     for record in where.records():
@@ -345,7 +345,7 @@ def _is_large(where: PartitionRecords, representative: str, limits: Limits) -> b
 
 
 def _count_aside(where: PartitionRecords, representative: str, group: _Amount, stats: AssemblyStats) -> None:
-    """Count a group that is set aside, and the rewards that others gave it."""
+    """Count a group that is left out, and the rewards that other groups gave it."""
     limits = f"{advice('max_rollout_spans')}, or {option_of('max_rollout_bytes')}"
     detail = f"{group.spans:,} spans, {group.bytes:,} bytes are more than a rollout may have; {limits}"
     stats.quarantine_trace(representative, spans=group.spans, logs=group.logs, detail=detail)
@@ -364,10 +364,10 @@ def _count_aside(where: PartitionRecords, representative: str, group: _Amount, s
 def _grouped(
     where: PartitionRecords, records: Iterable[Stored], is_wanted: Callable[[Sequence[State]], bool]
 ) -> Iterator[RecordGroup]:
-    """The records of each wanted group, in the order of the traces that stand for them."""
+    """The records of each wanted group, in the order of the groups' representatives."""
     groups: dict[str, list[Stored]] = defaultdict(list)
     representative_of = where.representatives.get
-    for record in records:  # of which there are millions, so no call of ours for each
+    for record in records:  # there are millions, so no Python function of our own is called for each
         trace_id = record.trace_id or ""
         groups[representative_of(trace_id, trace_id)].append(record)
     for representative in sorted(groups):
@@ -378,12 +378,12 @@ def _grouped(
             yield RecordGroup(together, states, len(together.spans), len(together.logs))
 
 
-_STATES: Final = (Arrival, Outcome)  # to make a union for each record takes longer than to look at it
+_STATES: Final = (Arrival, Outcome)  # `isinstance(record, Arrival | Outcome)` would make a union for each record
 
 
 def _group(records: Sequence[Stored]) -> SpanGroup:
     spans = [record for record in records if isinstance(record, Span)]
-    if len(spans) == len(records):  # as most are
+    if len(spans) == len(records):  # fast path: most groups have spans only
         return SpanGroup(spans=spans, external_rewards=())
     others = [record for record in records if not isinstance(record, Span)]
     return SpanGroup(
@@ -395,7 +395,7 @@ def _group(records: Sequence[Stored]) -> SpanGroup:
 
 
 def _shared(records: Iterable[Stored]) -> Iterator[Stored]:
-    """Equal deliveries of a span as one object: then they take no memory."""
+    """Replace equal deliveries of a span by one object, so that repeats take no memory."""
     first: dict[SpanKey, Span] = {}
     for record in records:
         if isinstance(record, Span):

@@ -1,19 +1,20 @@
-"""Convert: the story of a conversion, from span dumps to a dataset of trajectories.
+"""Convert: all steps of a conversion, from span dumps to a dataset of trajectories.
 
     read       a split of the inputs   -> records in the slots of their traces, in shuffle files
-    route      what names rollout ids  -> which traces belong together; rewards for rollouts are delivered
-    probe      slots                   -> which traces have which response ids, if a reward names nothing else
-    route      what names responses    -> these rewards are delivered
-    (place)    the links               -> linked traces go to the slot of the smallest of them
-    reroute    slots that traces leave -> their records in the slots where they go
+    route      regions of rollout ids  -> links between traces of one rollout; rewards for rollouts are delivered
+    probe      slots                   -> the traces of each response id, only if a reward names nothing else
+    route      regions of responses    -> these rewards are delivered
+    (place)    the links               -> linked traces get the slot of the smallest of them
+    reroute    slots that traces leave -> their records in their new slots
     assemble   neighboring slots       -> a part file of trajectories
     (commit)   all parts               -> the dataset and its report, at once
 
-Each line is a task that an `Engine` runs anywhere, but for those in parentheses, which need summaries only. A task is a
-plain record, and running it takes nothing but this record and the files it names. It writes files under fresh names,
-changes none, and returns a small summary. So it may run in any process of any machine, twice, or be killed and run
-again. Invariant: the rows depend on the records only, not on the files that they stood in, their order, how often they
-were delivered, the engine or the workers. Until the commit the dataset that was there before is as it was.
+Each line is a task that an `Engine` runs anywhere; those in parentheses run here, because they need summaries only. A
+task is a plain record. It needs only this record and the files that the record names, writes files with new names,
+changes no file, and returns a small summary. So it may run on any machine, twice, or be killed and run again.
+
+Invariant: the rows depend on the set of records only, not on files, order, repeated delivery, engine or workers. Until
+the commit an earlier dataset stays as it was.
 """
 
 import os
@@ -63,14 +64,18 @@ if TYPE_CHECKING:
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
-    """When rollouts are given and closed, in seconds; `now` (ns) where it is not the clock that says it."""
+    """When incremental conversion writes and closes rollouts. `now` (ns) replaces the clock.
+
+    A rollout that has not ended is written when nothing came for `grace` seconds. A rollout for which nothing came for
+    `retain` seconds is closed: later spans of it are too late.
+    """
 
     grace: float = 15 * 60.0
     retain: float = 30 * 24 * 3600.0
     now: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise UsageError for times that do not fit."""
+        """Raise UsageError if `retain` is shorter than `grace`, or `grace` is negative."""
         if not 0 <= self.grace <= self.retain:
             raise UsageError(
                 f"--grace {self.grace:g}s, --retain {self.retain:g}s: --retain must be at least --grace, because "
@@ -81,15 +86,17 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     """What to convert and how.
 
-    `out` is a folder or a URL; `scratch` is where work on its way lies, None in `out`. `format` names a dump format,
-    None detects it by content. `workers` is the number of processes, None as many as there are processors and work for.
-    `engine` is what runs the work: processes of this
-    machine, or the Ray at `ray_address`, None that of `RAY_ADDRESS`, else one that is started for the conversion. With
-    `incremental` only what no earlier conversion into `out` took is read, and its trajectories are added. `since` (ns)
-    leaves out files that were not changed from then on. `secrets` says what becomes of those in logs of agents.
-    `rollout_traces` also writes what each call saw, did and was worth, `token_facts` names what else to write of each
-    token. `content` are folders or URLs of content that spans refer to, besides the sources.
-    `on_start` is told the total bytes (None: unknown), `on_bytes` the bytes of each split that was read.
+        convert(Conversion(sources=["dump/*.jsonl"], out="dataset"))
+
+    - `out` is a folder or a URL. `scratch` is the folder of temporary files (None: in `out`).
+    - `format` names a dump format (None: detected by content). `since` (ns): files that were not changed since then
+      are left out. `content` are folders or URLs of content that spans refer to, besides the folders of the sources.
+    - `workers` is the number of processes (None: by processors and input size). `engine` runs the tasks: processes of
+      this machine, or the Ray at `ray_address` (None: `RAY_ADDRESS`, else a local Ray for this conversion).
+    - `incremental`: read only what no earlier conversion into `out` has read, and add its trajectories.
+    - `secrets`: what to do with secrets in logs of agents. `rollout_traces`: also write a RolloutTrace of each call.
+      `token_facts`: facts of tokens that are written, too.
+    - `on_start` is called with the total bytes (None: unknown), `on_bytes` with the bytes of each split that was read.
     """
 
     sources: Sequence[str]
@@ -116,9 +123,10 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def convert(conversion: Conversion, engine: Engine | None = None) -> "ConversionReport":
-    """Read the sources, assemble trajectories, write the dataset and its report.
+    """Read the sources, assemble trajectories, write the dataset and its report, and return the report.
 
-    Without an `engine` the tasks run on this machine. One that was ended early has changed nothing.
+    `engine` overrides the conversion's own. A conversion that was stopped early has changed nothing. Raises UsageError
+    for invalid settings, SourceError if nothing can be read, StorageError, WorkerError.
     """
     if conversion.incremental:
         from art_otel.engines.incremental import convert_round  # noqa: PLC0415 # no other conversion needs it
@@ -143,7 +151,7 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
 
 
 def find_sources(conversion: Conversion) -> list[InputFile]:
-    """Find the inputs of a conversion, and check that it may write where it is to."""
+    """Find the inputs of a conversion, and check that it may write to its output folder."""
     out = os.fspath(conversion.out)
     inputs = identified(changed_since(conversion.since, without_dataset(find_inputs(conversion.sources), out)))
     check_out(out)
@@ -151,7 +159,7 @@ def find_sources(conversion: Conversion) -> list[InputFile]:
 
 
 def job_of(conversion: Conversion) -> Job:
-    """What its tasks have in common. Raises UsageError for what no conversion can be."""
+    """The settings that all tasks of a conversion share. Raises UsageError for invalid ones."""
     if conversion.workers is not None and conversion.workers < 1:
         raise UsageError(f"--workers {conversion.workers}: use at least 1 worker")
     if conversion.format is not None:
@@ -226,7 +234,7 @@ def assemble_all(
 
 
 def staged(parts: Sequence[AssembledPart], *, is_new: bool = True) -> list[tuple[str, Part]]:
-    """The parts that have rows, and where they lie; of a new dataset one at least, for it has a file and columns."""
+    """The parts with rows, and their locations; in a new dataset at least one part, so that readers see its columns."""
     chosen = [one for one in parts if one.part.rows] or parts[:is_new]
     return [(one.location, one.part) for one in chosen]
 

@@ -1,8 +1,12 @@
-"""Decisions: which trajectories a round gives, which wait, and which rows no longer count.
+"""Decisions: which trajectories an incremental round writes, which wait, and which rows it replaces.
 
-Invariant: after a round the rows of a group that count are those of its trajectories that were given, each as it was
-when it had ended (`live/endings.py`) or was quiet last. What belongs to a rollout that is closed is counted as too
-late, and no row is made of it.
+    round 1   spans of r1, not ended yet          waits: no row
+    round 2   the rest of r1, with its end        new: a row with revision 0
+    round 3   a late span of r1                   new: a row with revision 1; the row of revision 0 is superseded
+    later     nothing came for --retain           closed: a span that comes now is counted as too late
+
+Invariant: after each round, a group has exactly one valid row for each trajectory that was written: its state when it
+had ended (`live/endings.py`), or when nothing had come for the grace. Closed rollouts get no new row.
 """
 
 from collections import defaultdict
@@ -26,7 +30,7 @@ from art_otel.trajectories.rewards import TOO_LATE
 from art_otel.trajectories.rollouts import is_marked_root
 
 Order: TypeAlias = tuple[str, int, str]
-"""What `Trajectory.order` says."""
+"""A `Trajectory.order`: rollout id, attempt, trace id."""
 
 LATE: Final = "too late"
 _ADVICE: Final = (
@@ -36,9 +40,9 @@ _ADVICE: Final = (
 
 
 class _TraceHistory(msgspec.Struct, kw_only=True):
-    """What came of a trace, and what was made of it.
+    """The arrivals of a trace's records, and the last outcome of the trace.
 
-    `changed` is when a file with records of it was written to last. `spans` and `logs` came in this round.
+    `changed` is the last write to a file with its records, in nanoseconds. `spans` and `logs` count this round's ones.
     """
 
     changed: int = 0
@@ -48,22 +52,22 @@ class _TraceHistory(msgspec.Struct, kw_only=True):
     outcome: Outcome | None = None
 
     def is_closed(self, round_: Round) -> bool:
-        """Whether its rows stay as they are, as its records may be gone."""
+        """Whether the trace's rows stay as they are: its records may have been removed from the kept files."""
         one = self.outcome
         return one is not None and one.state != "nothing" and one.is_over(round_.horizon)
 
     @property
     def is_open(self) -> bool:
-        """Whether more of it is expected."""
+        """Whether more spans of the trace are expected."""
         return self.outcome is not None and self.outcome.state == "open"
 
     def is_quiet(self, round_: Round) -> bool:
-        """Whether nothing came of it for the grace."""
+        """Whether no record of the trace came for the grace."""
         return is_quiet(self.changed, round_.now, round_.grace)
 
 
 def _histories(states: Iterable[State], number: int) -> dict[str, _TraceHistory]:
-    """The histories of traces by their ids; `number` is that of the round."""
+    """The histories of traces by trace id. `number` is the round's."""
     traces: dict[str, _TraceHistory] = {}
     for state in states:
         history = traces.setdefault(state.trace_id, _TraceHistory())
@@ -80,9 +84,9 @@ def _histories(states: Iterable[State], number: int) -> dict[str, _TraceHistory]
 
 
 class _DecidedRollout(NamedTuple):
-    """What becomes of the trajectories of a group that have one order, and what they say.
+    """The decision on the trajectories of a group with one order, and a digest of their content.
 
-    `changed` is when something last came of their `traces`.
+    `changed` is when a record of their `traces` last came, in nanoseconds.
     """
 
     outcome: IncrementalOutcome
@@ -92,10 +96,10 @@ class _DecidedRollout(NamedTuple):
 
 
 class Decisions:
-    """The decisions of one assemble task, whose rows go to the part of this number.
+    """The decisions of one assemble task, whose rows go into part number `part`.
 
-    `open_since` says, for each slot, since when the trace waits that has waited longest there; `superseded` are the
-    keys of rows that no longer count.
+    `open_since` has for each slot the time of its longest waiting trace, in nanoseconds; `superseded` are the keys of
+    rows that are no longer valid.
     """
 
     def __init__(
@@ -111,7 +115,7 @@ class Decisions:
         self.open_since: dict[int, int] = {}
 
     def is_wanted(self, states: Sequence[State]) -> bool:
-        """Whether a group is assembled in this round: something of it came, or it waited long enough."""
+        """Whether a group must be assembled in this round: records of it came, or it has waited long enough."""
         traces = _histories(states, self._round.number)
         if any(one.is_touched or (one.is_open and one.is_quiet(self._round)) for one in traces.values()):
             return True
@@ -119,7 +123,7 @@ class Decisions:
         return False
 
     def trajectories(self, group: RecordGroup, rollout_spans: Sequence[str], stats: AssemblyStats) -> list[Trajectory]:
-        """The trajectories of a group that get a row."""
+        """Build the trajectories of a group, and return those that get a row in this round."""
         traces = _histories(group.states, self._round.number)
         group = self._without_closed(group, traces, stats)
         stats.again += group.spans - sum(one.spans for one in traces.values())
@@ -143,7 +147,7 @@ class Decisions:
         return [replace(one, revision=revisions[one.order]) for one in built if one.order in revisions]
 
     def write_outcomes(self, folder: str) -> Shuffled:
-        """Write down what was made of each trace."""
+        """Write the outcome of each trace to a shuffle file, for later rounds."""
         writer = ShuffleWriter(folder, self._slots)
         for outcome in self._outcomes:
             writer.add(outcome)
@@ -152,13 +156,13 @@ class Decisions:
     def _without_closed(
         self, group: RecordGroup, traces: dict[str, _TraceHistory], stats: AssemblyStats
     ) -> RecordGroup:
-        """A group without its closed traces, which also leave `traces`. What came of them in this round is too late."""
+        """Remove closed traces from a group and from `traces`; count their records of this round as too late."""
         closed = {trace_id for trace_id, one in traces.items() if one.is_closed(self._round)}
         if not closed:
             return group
         records = group.records
         current = _without(records, closed)
-        if not any(map(is_marked_root, current.spans)):  # all of it is of the closed rollout
+        if not any(map(is_marked_root, current.spans)):  # the rest is late records of the closed rollout in new traces
             closed, current = set(traces), SpanGroup()
         _count_late(records, {trace_id: traces.pop(trace_id) for trace_id in closed}, stats)
         self._outcomes += [self._outcome(trace_id, "closed") for trace_id in sorted(closed)]
@@ -174,7 +178,7 @@ class Decisions:
         tallies: Mapping[BelongsTo, SpanTally],
         traces: Mapping[str, _TraceHistory],
     ) -> _DecidedRollout:
-        """Judge the trajectories of one order, of which several are attempts that nothing tells apart."""
+        """Decide on the trajectories with one order. Several ones are attempts that nothing tells apart."""
         first, digest = trajectories[0], self._digest(trajectories)
         own = {first.trace_id, *(call.trace_id for one in trajectories for call in one.calls)} & traces.keys()
         tally = tallies.get(("rollout", first.rollout_id)) or tallies.get(("trace", first.trace_id))
@@ -191,12 +195,13 @@ class Decisions:
         earlier: Mapping[Order, GivenRow],
         traces: Mapping[str, _TraceHistory],
     ) -> dict[Order, int]:
-        """Note what becomes of the traces and their rows, and give the revisions of the new ones."""
+        """Note the outcomes of the traces and the superseded rows; return the revisions of the new rows."""
         superseded = [
             row.key for order, row in earlier.items() if order not in judged or judged[order].outcome == "new"
         ]
         self.superseded += superseded
-        before: dict[tuple[str, int], int] = {}  # also of a row whose root came since, in another trace
+        # By rollout and attempt only: a row without a root has another trace id when its root comes later.
+        before: dict[tuple[str, int], int] = {}
         for key in superseded:
             before[key[:2]] = max(key.revision, before.get(key[:2], 0))
         revisions: dict[Order, int] = {}
@@ -226,7 +231,7 @@ class Decisions:
         return digest.digest()
 
     def _note_open(self, traces: Mapping[str, _TraceHistory], changed: Sequence[int]) -> None:
-        """Take note of when something last came of each rollout that waits."""
+        """Note when a record of each waiting rollout last came, for its slot."""
         if changed:
             slot = hash_of(min(traces)) % self._slots
             self.open_since[slot] = min(*changed, self.open_since.get(slot, changed[0]))
@@ -241,7 +246,7 @@ def _tallies(spans: Iterable[Span], rollout_attributes: Sequence[str]) -> Mappin
 
 
 def _without(records: SpanGroup, closed: set[str]) -> SpanGroup:
-    """The records of a group but for those of closed traces."""
+    """The records of a group without those of closed traces."""
     return SpanGroup(
         spans=[span for span in records.spans if span.trace_id not in closed],
         logs=[log for log in records.logs if log.trace_id not in closed],
@@ -251,7 +256,7 @@ def _without(records: SpanGroup, closed: set[str]) -> SpanGroup:
 
 
 def _count_late(records: SpanGroup, traces: Mapping[str, _TraceHistory], stats: AssemblyStats) -> None:
-    """Count what came of a closed rollout, and name its traces."""
+    """Count the records that came for closed traces, and list these traces in the quarantine."""
     for trace_id, one in traces.items():
         if one.spans or one.logs:
             detail = f"{one.spans} spans and {one.logs} log records: {_ADVICE}"

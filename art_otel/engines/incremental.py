@@ -1,15 +1,16 @@
-"""Incremental conversion: a round that adds to a dataset what no round before has read.
+"""Incremental conversion: a round reads only what no earlier round has read, and adds it to the dataset.
 
-A round reads what is new into shuffle files like those of earlier rounds, which are kept beside the parts, and
-assembles again what it touches, by the tasks of every conversion. So all rounds together give the rows of one
-conversion; `decisions` says which rows a round adds, and which no longer count.
+    1. read new input into shuffle files           (the shuffle files of earlier rounds are kept beside the parts)
+    2. assemble again all slots that it touches    (with new and kept records)
+    3. `decisions`: add new rows, supersede others
+    4. keep the new shuffle files, merge old ones
 
-Kept files stand in tiers, the oldest first, and are merged as log-structured stores do: so their number stays
-logarithmic. Where all are merged, the records of closed rollouts are left out.
+So all rounds together give the rows of one conversion. Kept files are in tiers, the oldest first, which are merged as
+in log-structured stores, so that their number stays logarithmic. A merge of all tiers drops closed rollouts' records.
 
-Invariant: a round has the settings of the rounds before it, or is refused by name. The files that the manifest names
-are all that a round needs besides its inputs, and they are never changed. A dataset that keeps nothing, as after a full
-conversion, has closed traces only: their rows stay as they are.
+Invariant: a round has the settings of earlier rounds, or raises a UsageError. It needs only its inputs and the files
+that the manifest names, and changes none of them. A dataset of a full conversion keeps no shuffle files, so all its
+traces are closed: their rows stay as they are.
 """
 
 import hashlib
@@ -64,18 +65,18 @@ if TYPE_CHECKING:
     from art_otel.store import ConversionReport
 
 _FACTOR: Final = 2
-"""A tier is merged with those behind it when it has not more bytes than so many times theirs."""
+"""A tier is merged with the later tiers if it has at most so many times their bytes."""
 
 _MOST_SMALL: Final = 64
-"""So many small parts come together before those who follow put them together."""
+"""The most small parts that `follow` leaves in a dataset before it compacts them."""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """The index of what a dataset keeps for later rounds: the files of each tier, by their names.
+    """The index of the files that a dataset keeps for later rounds: the shuffle files of each tier, by name.
 
-    `slots`, `rollout_spans`, `rollout_attributes`, `rollout_traces` and `token_facts` are settings that all rounds have
-    in common. `round` is the number of the last round, `horizon` the time before which traces are closed (ns).
-    `open_since` says, for each slot in which traces wait, the time of the one that waited longest.
+    `slots`, `rollout_spans`, `rollout_attributes`, `rollout_traces` and `token_facts` are the settings that all rounds
+    must share. `round` is the number of the last round. Traces without a record since `horizon` (ns) are closed.
+    `open_since` has for each slot with waiting traces the time of the longest waiting one (ns).
     """
 
     slots: int
@@ -93,7 +94,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(Kept)
 
 
 class _RoundWork(NamedTuple):
-    """What a round begins with: the dataset so far (None: there is none), what it keeps, and what is new."""
+    """The input of a round: the dataset so far (None: no dataset yet), what it keeps, and the unread input."""
 
     manifest: Manifest | None
     kept: Kept
@@ -101,12 +102,13 @@ class _RoundWork(NamedTuple):
 
 
 def convert_round(conversion: Conversion, engine: "Engine | None" = None) -> "ConversionReport":
-    """Convert what is new, and add it to the dataset."""
+    """Convert the input that no earlier round has read, and add its trajectories to the dataset."""
     out, job = os.fspath(conversion.out), job_of(conversion)
     work = _find_work(conversion, job)
     manifest, inputs = work.manifest, [one.source for one in work.new]
     round_ = _round(work.kept, conversion.times)
     with prepared(conversion, msgspec.structs.replace(job, round=round_), inputs, engine) as runner:
+        # The output folder is locked only from here on, so another process may have committed before.
         if read_manifest(out) != manifest:
             raise UsageError(f"{storage.shown(out)}: was changed by another process in the meantime; start again")
         tiers = _tiers(out, work, runner.job.scratch)
@@ -143,11 +145,11 @@ def follow(
     warn: Callable[[str], None],
     rounds: int | None = None,
 ) -> None:
-    """Convert what is new every so many seconds, until something is raised, as by Ctrl+C, or for so many `rounds`.
+    """Convert new input `every` so many seconds, for so many `rounds`, or (None) until an exception such as Ctrl+C.
 
-    It may be killed at any moment and started again: what was committed stays, and the rest is read again. `tell` gets
-    the report of each round that had something to do, `warn` what cannot be read at the moment: a source may come
-    later. Raises UsageError for what no round could do.
+    The process may be killed at any moment and started again: committed rounds stay, the rest is read again. `tell`
+    gets the report of each round with work, `warn` a text if a source cannot be read now, because it may come later.
+    Raises UsageError for settings that no round can have.
     """
     if STDIN in conversion.sources:
         raise UsageError("standard input cannot be followed; name files or folders")
@@ -169,13 +171,13 @@ def follow(
 
 
 def _has_work(conversion: Conversion) -> bool:
-    """Whether a round has something to do: new input, or rollouts that waited long enough."""
+    """Whether a round has work: new input, or rollouts that have waited long enough."""
     work = _find_work(conversion, job_of(conversion))
     return bool(work.new) or work.manifest is None or bool(_due(work.kept, _round(work.kept, conversion.times)))
 
 
 def _compact_many(conversion: Conversion) -> None:
-    """Keep the number of files small."""
+    """Compact the dataset if it has many small parts, so that reading it stays fast."""
     from art_otel.store.superseded import compact, count_small_parts  # noqa: PLC0415 # loads pyarrow
 
     if count_small_parts(conversion.out) > _MOST_SMALL:
@@ -183,7 +185,7 @@ def _compact_many(conversion: Conversion) -> None:
 
 
 def _find_work(conversion: Conversion, job: Job) -> _RoundWork:
-    """Find what is new, and the dataset that it is added to. Raises UsageError where that has other settings."""
+    """Find the unread input and the dataset. Raises UsageError if the dataset has other settings."""
     out, inputs = os.fspath(conversion.out), find_sources(conversion)
     manifest = read_manifest(out)
     settings = Kept(
@@ -225,19 +227,19 @@ def _require_settings(out: str, before: Kept, settings: Kept) -> None:
 
 
 def _round(kept: Kept, times: Times) -> Round:
-    """The round that would begin now."""
+    """The round that begins now."""
     now = time.time_ns() if times.now is None else times.now
     horizon = max(kept.horizon, now - int(times.retain * 1e9))
     return Round(number=kept.round + 1, now=now, grace=int(times.grace * 1e9), horizon=horizon)
 
 
 def _due(kept: Kept, round_: Round) -> set[int]:
-    """The slots in which something waited for the grace."""
+    """The slots in which a rollout has waited for the grace."""
     return {slot for slot, changed in kept.open_since.items() if is_quiet(changed, round_.now, round_.grace)}
 
 
 def _tiers(out: str, work: _RoundWork, scratch: str) -> list[Shuffle]:
-    """What earlier rounds kept. Of a dataset that keeps nothing these are its rows, as closed traces."""
+    """The tiers of earlier rounds. A dataset without kept files gets one tier with its rows as closed traces."""
     if work.manifest is None or work.manifest.kept:
         return [tier.renamed(lambda file: storage.join(out, file.location)) for tier in work.kept.tiers]
     from art_otel.store import read_keys, row_groups  # noqa: PLC0415 # loads pyarrow, and is needed once
@@ -252,7 +254,7 @@ def _tiers(out: str, work: _RoundWork, scratch: str) -> list[Shuffle]:
 
 
 def _superseded(out: str, manifest: Manifest, parts: Iterable[AssembledPart]) -> dict[str, tuple[int, ...]]:
-    """The rows of the parts so far that no longer count."""
+    """The superseded rows of all earlier parts, by part, with those that this round supersedes."""
     keys = [key for part in parts for key in part.superseded]
     if not keys:
         return manifest.superseded
@@ -262,7 +264,7 @@ def _superseded(out: str, manifest: Manifest, parts: Iterable[AssembledPart]) ->
 
 
 def _after(kept: Kept, round_: Round, touched: Iterable[int], parts: Iterable[AssembledPart]) -> Kept:
-    """The index after a round, but for the tiers."""
+    """The index after a round, still with the old tiers."""
     open_since = dict(kept.open_since)
     for slot in touched:
         open_since.pop(slot, None)
@@ -272,7 +274,7 @@ def _after(kept: Kept, round_: Round, touched: Iterable[int], parts: Iterable[As
 
 
 def _stage(kept: Kept, tiers: Sequence[Shuffle], scratch: str) -> tuple[KeptFile, ...]:
-    """Write the index of these tiers, and say which files become files of the dataset; the index is the first."""
+    """Write the index of these tiers; return the files that the commit moves into the dataset, the index first."""
     files = [KeptFile(_name_of(file), file.size, file.location) for tier in tiers for file in tier.files]
     kept = msgspec.structs.replace(kept, tiers=tuple(tier.renamed(_name_of) for tier in tiers))
     data = zstandard.ZstdCompressor().compress(msgspec.msgpack.encode(kept))
@@ -292,7 +294,7 @@ def _index_name(data: bytes) -> str:
 
 
 class MergeTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Regions of kept files to merge. `is_all` says that these are all files that are kept."""
+    """Merge these regions of kept files. `is_all`: the files are all that the dataset keeps."""
 
     regions: tuple[int, ...]
     files: ShuffleCatalog
@@ -301,10 +303,10 @@ class MergeTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merge(task: MergeTask) -> Shuffled:
-    """Write what files have in these regions into one.
+    """Merge these regions of several files into one file.
 
-    Of all that is kept, the last outcome of each trace is left, and the records of those that are not closed. Names of
-    rollouts, and rewards that name no trace, stay.
+    If all kept files are merged, only the last outcome of each trace stays, and the records of closed traces go. Names
+    of rollouts, and rewards without a trace, always stay.
     """
     writer = ShuffleWriter(task.job.scratch, task.job.sizes.slots)
     shards = Shards(task.files.files_with(task.regions), task.regions)
@@ -323,7 +325,7 @@ def merge(task: MergeTask) -> Shuffled:
         for trace_id, outcome in last.items():
             if trace_id not in closed:
                 writer.put(region, outcome)
-            elif outcome.state != "nothing":
+            elif outcome.state != "nothing":  # this mark must stay, or late spans would make a second row
                 writer.put(region, msgspec.structs.replace(outcome, state="closed", rows=()))
     return writer.finish()
 
@@ -340,7 +342,7 @@ def _last_outcomes(records: Iterable[object]) -> dict[str, Outcome]:
 
 
 def _merged(runner: Runner, tiers: list[Shuffle]) -> list[Shuffle]:
-    """The tiers, the last of them merged into one where they are as large as the one before."""
+    """The tiers, with the last ones merged into one if they are about as large as the tier before them."""
     count = _count_to_merge(tiers)
     if count == 1:
         return tiers
@@ -354,7 +356,10 @@ def _merged(runner: Runner, tiers: list[Shuffle]) -> list[Shuffle]:
 
 
 def _count_to_merge(tiers: Sequence[Shuffle]) -> int:
-    """How many of the last tiers to merge into one (1: none), so that their number stays logarithmic in the records."""
+    """How many of the last tiers to merge into one (1: none), so that their number stays logarithmic.
+
+    sizes 100, 9, 4, 2      4 <= 2 * 2, 9 <= 2 * 6, 100 > 2 * 15: merge the last 3
+    """
     count, behind = 1, 0
     for number, tier in enumerate(reversed(tiers)):
         size = sum(file.size for file in tier.files)

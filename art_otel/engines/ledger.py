@@ -1,8 +1,8 @@
-"""Ledger: what conversions into a dataset have read, and what of the inputs is new since then.
+"""Ledger: find the input that no earlier conversion into a dataset has read.
 
-A file is known by its name. Invariant: bytes are passed over only at the beginning of a file of that name, and only
-where the first and the last 1,000 of them are those that were read before. In doubt a file is read from its beginning
-again, and spans that are known change nothing.
+Invariant: no new bytes are skipped. Bytes are skipped only at the beginning of a file with a known name, and only if
+the first and the last 1,000 of them are still the same. In doubt a file is read again from its beginning: spans that
+were read before change nothing.
 
     what happens to a file                  what is read of it
     lines are added                         the new lines
@@ -30,21 +30,21 @@ from art_otel.store.report import LedgerEntry
 _BLOCK: Final = 1 << 16
 
 _BEGINNINGS: Final = (b"", b"{", b"[", b"\x1e", b"\xef")
-"""How a line begins with which a document does, behind a mark maybe; b"" at the end of a file."""
+"""How a document's first line may begin: a bracket, a record separator or a byte order mark; b"" at a file's end."""
 
 _QUIET: Final = 10 * 60 * 10**9
-"""Nanoseconds without a change after which a last line without an end is all that comes."""
+"""Nanoseconds without a change after which a last line without a line end counts as complete."""
 
 _STILL: Final = 30 * 10**9
-"""The same for a file that is read as a whole while others write to it."""
+"""Nanoseconds without a change after which a file that can only be read as a whole counts as complete."""
 
 _REPLACED: Final = "was replaced, or changed before its end, since it was last read; it is read again from the start"
 
 
 def unread(inputs: Sequence[InputFile], ledger: Sequence[LedgerEntry], *, follows: bool = False) -> list[Unread]:
-    """Find what no earlier conversion read.
+    """Find the inputs, or the ends of inputs, that no earlier conversion has read.
 
-    With `follows` a file that is read as a whole waits until nothing was written to it for a while.
+    With `follows`, a file that can only be read as a whole waits until nothing was written to it for a while.
     """
     entries = {entry.name: entry for entry in ledger}
     new: list[Unread] = []
@@ -60,7 +60,7 @@ def unread(inputs: Sequence[InputFile], ledger: Sequence[LedgerEntry], *, follow
 
 
 def _is_unchanged(source: InputFile, entry: LedgerEntry) -> bool:
-    """Whether an input is as it was when it was read, by what needs no look into it."""
+    """Whether an input is unchanged since it was read, by size and ETag or modification time, without opening it."""
     if source.size != entry.bytes:
         return False
     if source.stored is not None and (source.stored.etag or entry.etag):
@@ -69,14 +69,14 @@ def _is_unchanged(source: InputFile, entry: LedgerEntry) -> bool:
 
 
 def _continues(source: InputFile, entry: LedgerEntry) -> bool:
-    """Whether a file of this machine begins with what was read, as far as its marks tell."""
+    """Whether a local file still begins with the bytes that were read, judged by their first and last 1,000."""
     if source.path is None or source.size is None or source.size < entry.bytes:
         return False
     return marks_of(source.path, entry.bytes) == (entry.head, entry.tail)
 
 
 def _rest(source: InputFile, known: int, *, follows: bool) -> InputFile | None:
-    """What is to be read now of an input of which the first `known` bytes were read; None for nothing."""
+    """The part of an input to read now, if its first `known` bytes were read before; None if there is nothing."""
     size = source.size
     if size is None or name_of(source) is None:
         return source
@@ -98,7 +98,7 @@ def _rest(source: InputFile, known: int, *, follows: bool) -> InputFile | None:
 
 
 def _end_of_lines(path: Path, start: int, end: int) -> int:
-    """Where the last whole line between two places ends; `start` where there is none."""
+    """The end of the last whole line between two positions; `start` if there is none."""
     while end > start:
         begin = max(start, end - _BLOCK)
         newline = read_bytes(path, begin, end).rfind(b"\n")
@@ -109,7 +109,7 @@ def _end_of_lines(path: Path, start: int, end: int) -> int:
 
 
 def _is_document(path: Path, start: int, end: int) -> bool:
-    """Whether the last bytes of a file are JSON, or end a document: so nothing is to come but the end of their line."""
+    """Whether the last bytes of a file are whole JSON, or the end of a document: only a line end may still come."""
     if read_bytes(path, end - 1, end) not in (b"}", b"]"):
         return False
     last = read_bytes(path, start, end)
@@ -121,5 +121,8 @@ def _is_document(path: Path, start: int, end: int) -> bool:
 
 
 def _is_quiet(source: InputFile, time_ns: int) -> bool:
-    """Whether a file was not changed for so long, or its time is unknown. An object is put whole."""
+    """Whether a file was not changed for so many nanoseconds, or its time is unknown, or it is an object of a store.
+
+    An object is always complete, because stores put it at once.
+    """
     return source.stored is not None or source.mtime_ns is None or time.time_ns() - source.mtime_ns > time_ns

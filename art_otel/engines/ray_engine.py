@@ -1,9 +1,9 @@
-"""RayEngine: the tasks of a conversion as tasks of Ray, on a cluster or in a Ray of this conversion's own.
+"""RayEngine: run the tasks of a conversion on Ray, on a cluster or on a local Ray that ends with the conversion.
 
-Invariant: Ray carries tasks and summaries only. What an application raises is raised here and not tried again; a task
-whose worker or node dies runs again, `ATTEMPTS` times at most, and then its error stands in the place of its summary.
+Invariant: Ray transports tasks and summaries only. An exception of a task is raised here without another attempt. A
+task whose worker or node dies runs at most `ATTEMPTS` times; then a WorkerError is given in place of its summary.
 
-Ray retries tasks without telling, and those that were killed for memory without an end, so it is told to retry none.
+Ray's own retries are off: they are silent, and without end for tasks that were killed because memory ran out.
 """
 
 # Ray is not installed where the types are checked.
@@ -21,13 +21,13 @@ from art_otel.errors import UsageError, WorkerError
 
 ATTEMPTS: Final = 3
 TASK_MEMORY: Final = 400 << 20
-"""Bytes that a task takes at most; docs/how-to/convert-at-scale.md has the measurements."""
+"""The most bytes of memory that a task needs; docs/how-to/convert-at-scale.md has the measurements."""
 
 _OBJECT_STORE: Final = 80 << 20
-"""Bytes of Ray's object store where the Ray is our own: only summaries pass through it. Ray asks for 75 MiB."""
+"""Bytes of the object store of a local Ray: only summaries pass through it, and Ray demands at least 75 MiB."""
 
 _TASKS_A_PROCESSOR: Final = 4
-"""More submitted tasks than processors show a cluster that grows how much there is to do."""
+"""Submitted tasks per processor: more than one, so that an autoscaling cluster sees the waiting work."""
 
 _NO_CLIENT: Final = (
     "is Ray Client, whose tasks end with its connection. Submit the command as a job instead (`ray job submit --"
@@ -37,15 +37,15 @@ _NO_CLIENT: Final = (
 
 @contextmanager
 def ray_engine(workers: int | None, address: str | None) -> Generator[Engine]:
-    """An engine on the Ray at this address, with so many tasks at once, None as many as there are processors.
+    """An engine on the Ray at `address`, with at most `workers` tasks at once (None: by the number of processors).
 
-    Without an address it is that of `RAY_ADDRESS`, else a Ray that starts and ends with the engine. A process that uses
-    a Ray already uses that one, and keeps it.
+    Without an address it uses `RAY_ADDRESS`, else a local Ray that starts and ends with the engine. If the process is
+    connected to a Ray already, the engine uses this connection and leaves it open.
     """
     address = _checked(address or os.environ.get("RAY_ADDRESS") or "local")
     # Ray reads both when it is loaded.
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")  # it would copy the folder of `uv run` to every worker
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked for a Ray that reports to its makers
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a conversion sends no usage statistics to Ray's vendor
     try:
         import ray  # noqa: PLC0415 # an extra, and slow to load
     except ImportError:
@@ -80,7 +80,7 @@ def _connect(ray: Any, address: str, workers: int | None) -> None:  # noqa: ANN4
 
 @contextmanager
 def _without_advice() -> Generator[None]:
-    """Keep what Ray advises about the tokens of clusters, each time it starts, out of the app's log; not its errors."""
+    """Keep Ray's advice about cluster tokens, which it logs at each start, out of the app's log; but not its errors."""
     logger = logging.getLogger("ray._private.authentication")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -100,7 +100,7 @@ class _RayEngine:
             died.OutOfMemoryError,
             died.NodeDiedError,
             died.LocalRayletDiedError,
-            died.ObjectLostError,  # its node died when the task was done
+            died.ObjectLostError,  # the node died after the task, but before its summary was fetched
         )
         options = {"num_cpus": 1, "memory": TASK_MEMORY, "max_retries": 0, "retry_exceptions": False}
         self._remote = ray.remote(**options)(_run)
@@ -123,7 +123,7 @@ class _RayEngine:
                         outcomes[index] = self._summary(done)
                     except self._deaths as death:
                         deaths[index] += 1
-                        if deaths[index] < ATTEMPTS:
+                        if deaths[index] < ATTEMPTS:  # first again, because summaries are given in order
                             waiting.appendleft(index)
                         else:
                             outcomes[index] = WorkerError(_dead(death))
@@ -133,7 +133,7 @@ class _RayEngine:
                 self._ray.cancel(left, force=True)
 
     def _most(self) -> int:
-        """How many tasks are submitted at once. A cluster may grow meanwhile."""
+        """How many tasks are submitted at once. Asked each time, because a cluster may grow."""
         return self._workers or max(1, int(self._ray.cluster_resources().get("CPU", 1))) * _TASKS_A_PROCESSOR
 
     def _summary(self, done: Any) -> Any:  # noqa: ANN401 # Ray's objects have no type
@@ -157,5 +157,5 @@ def _dead(death: Exception) -> str:
 
 
 def _line(error: Exception) -> str:
-    """The begin of what Ray says, which is long."""
+    """The beginning of Ray's long message, on one line."""
     return " ".join(str(error).split())[:300]

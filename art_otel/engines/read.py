@@ -1,10 +1,12 @@
-"""Read: the inputs of a conversion, and what is in them as records in the slots of their traces.
+"""Read: read the inputs of a conversion, and write their records into the slots of their traces.
 
-    read_split  inputs of a split  -> a shuffle file
+    read_split   inputs of a split  -> a shuffle file
 
-Invariant: every record that is read is in the slot of its trace, or counted because it belongs to no trace. Rewards for
-a span of another trace are copied to that trace's slot; what names a rollout id is copied once to the region of that
-id. The ledger of a dataset says what of each input is in it, as far as its bytes tell.
+    span of trace a, rollout r1, reward for span of trace b
+        -> the span in the slot of a; membership (r1, a) in the region of r1; a copy of the reward in the slot of b
+
+Invariant: every record that is read is in the slot of its trace, or counted because it has no trace. Each pair of
+rollout id and trace is written once per split. The ledger records which bytes of each input are in the dataset.
 """
 
 import os
@@ -52,32 +54,29 @@ if TYPE_CHECKING:
     from art_otel.store import ConversionReport
 
 _NOW: Final = (1 << 63) - 1
-"""When a file was changed of which nobody knows it."""
+"""The modification time of a file whose time is unknown: it counts as changed at the time of the round."""
 
 
 MARK_BYTES: Final = 1_000
-"""So many bytes at the beginning and at the end of what was read are compared."""
+"""How many bytes at the beginning and at the end of the read part identify a file."""
 
 _BLOCK: Final = 1 << 16
 
 
 class Unread(NamedTuple):
-    """An input that is to be read, and the entry of the ledger that says so afterwards, in place of that of its name.
-
-    A pipe has no entry: what it gave before cannot be told.
-    """
+    """An input to read, and its new entry in the ledger; None for a pipe, whose earlier content cannot be compared."""
 
     source: InputFile
     entry: LedgerEntry | None = None
 
 
 def all_of(inputs: Iterable[InputFile]) -> list[Unread]:
-    """The inputs, each to be read as a whole."""
+    """All inputs, to be read as a whole."""
     return [Unread(source, entry_of(source, source.size or 0)) for source in inputs]
 
 
 def without_dataset(inputs: Sequence[InputFile], out: str) -> list[InputFile]:
-    """The inputs but for the dataset that is to be replaced, where the sources lead to it too."""
+    """The inputs without the files of the dataset `out` itself. Raises SourceError if no others are left."""
     if storage.is_url(out):
         others = [source for source in inputs if not _is_of_stored_dataset(source, out)]
     else:
@@ -96,7 +95,7 @@ def _is_of_dataset(source: InputFile, folder: Path) -> bool:
 
 
 def _is_of_stored_dataset(source: InputFile, out: str) -> bool:
-    """By its place and name: no other part may lie there, see `store.commit`."""
+    """Whether an object is a file of the dataset, by folder and name: `store.commit` allows no other parts there."""
     if source.stored is None:
         return False
     folder, _, name = source.stored.path.rpartition("/")
@@ -104,28 +103,28 @@ def _is_of_stored_dataset(source: InputFile, out: str) -> bool:
 
 
 def changed_since(since: int | None, inputs: Sequence[InputFile]) -> list[InputFile]:
-    """The inputs that were changed at this time (ns) or later, and those whose time is unknown."""
+    """The inputs that were changed at `since` (ns) or later, and those whose time is unknown."""
     return [one for one in inputs if since is None or one.mtime_ns is None or one.mtime_ns >= since]
 
 
 def ledger_after(
     ledger: Iterable[LedgerEntry], inputs: Iterable[Unread], report: "ConversionReport"
 ) -> tuple[LedgerEntry, ...]:
-    """The ledger when these inputs were read, but for those that could not be.
+    """The ledger after these inputs were read.
 
-    One that became another while it was read has no entry.
+    An input that could not be read, or that changed while it was read, gets no new entry.
     """
     failed = {file.path for file in report.unread}
     entries = {entry.name: entry for entry in ledger}
     for source, entry in inputs:
         if entry is not None and source.name not in failed and entry_of(source, entry.bytes) == entry:
-            entries.pop(entry.name, None)  # the last that was read stands last
+            entries.pop(entry.name, None)  # so that the ledger is in the order of reading
             entries[entry.name] = entry
     return tuple(entries.values())
 
 
 def note_spools(inputs: Iterable[Unread], ledger: Iterable[LedgerEntry]) -> None:
-    """Note in spools on this machine what of them is in a dataset by now, so that old runs may go."""
+    """Note in local spools which of their bytes are in a dataset now, so that old runs may be deleted."""
     entries = set(ledger)
     note_taken(
         {one.source.path: one.entry.bytes for one in inputs if one.source.path and one.entry and one.entry in entries}
@@ -133,7 +132,7 @@ def note_spools(inputs: Iterable[Unread], ledger: Iterable[LedgerEntry]) -> None
 
 
 def entry_of(source: InputFile, end: int) -> LedgerEntry | None:
-    """The entry for an input that was read up to this byte; None where that cannot be told later."""
+    """The ledger entry of an input that was read up to byte `end`; None if the input cannot be recognized later."""
     name = name_of(source)
     if name is None or not end:
         return None
@@ -145,18 +144,18 @@ def entry_of(source: InputFile, end: int) -> LedgerEntry | None:
 
 
 def marks_of(path: Path, end: int) -> tuple[str, str] | None:
-    """What the first bytes of a file are known by, and the last ones before `end`; None where it is shorter."""
+    """Hashes of the first bytes of a file and of the last ones before `end`; None if the file is shorter."""
     head, tail = read_bytes(path, 0, min(end, MARK_BYTES)), read_bytes(path, max(0, end - MARK_BYTES), end)
     return (mark(head), mark(tail)) if len(tail) == min(end, MARK_BYTES) else None
 
 
 def mark(data: bytes) -> str:
-    """Hash bytes by which a file is known again."""
+    """Hash the bytes that identify a file."""
     return blake2b(data, digest_size=12).hexdigest()
 
 
 def read_bytes(path: Path, start: int, end: int) -> bytes:
-    """Bytes of a file, fewer where it is shorter; none of one that cannot be opened: reading it says why."""
+    """Bytes of a file, fewer if it is shorter; none if it cannot be opened (the later reading reports the error)."""
     with suppress(OSError), path.open("rb", buffering=0) as file:
         file.seek(start)
         return file.read(end - start) or b""
@@ -173,17 +172,17 @@ def name_of(source: InputFile) -> str | None:
 
 
 class ReadTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs to read. In a round the arrivals of traces are written too."""
+    """Read these inputs. In an incremental round the arrivals of traces are written, too."""
 
     inputs: tuple[InputFile, ...]
     job: Job
 
 
 class ReadSummary(msgspec.Struct, kw_only=True):
-    """What read tasks found, one or several.
+    """The counts of one or several read tasks.
 
-    `quarantined` and `quarantined_logs` count the records of which nothing could be kept, by reason; `quarantine` lists
-    the first of all. `shuffled` is what one task wrote.
+    `quarantined` and `quarantined_logs` count the records that were lost whole, by reason; `quarantine` lists the first
+    of all losses. `shuffled` is the output of one task.
     """
 
     files: list[FileStats] = msgspec.field(default_factory=list[FileStats])
@@ -203,14 +202,14 @@ class ReadSummary(msgspec.Struct, kw_only=True):
         return sum(file.log_records for file in self.files)
 
     def count(self, quarantined: Quarantined) -> None:
-        """Count and list what could not be read."""
+        """Count and list a record or value that could not be read."""
         if not quarantined.partial:
             counts = self.quarantined_logs if quarantined.kind == "log" else self.quarantined
             counts[quarantined.reason] += 1
         list_quarantined(self.quarantine, (quarantined,))
 
     def add(self, summary: "ReadSummary") -> None:
-        """Add what the next task found; a file that several tasks read is one again."""
+        """Add the counts of the next task. The parts of a file that several tasks read become one file again."""
         for file in summary.files:
             if self.files and self.files[-1].path == file.path:
                 self.files[-1].add(file)
@@ -221,14 +220,14 @@ class ReadSummary(msgspec.Struct, kw_only=True):
         list_quarantined(self.quarantine, summary.quarantine)
 
     def require_something(self) -> None:
-        """Leave an earlier dataset alone when no source could be read at all. Raises SourceError."""
+        """Raise SourceError if no source could be read at all, so that an earlier dataset is not replaced."""
         errors = [file.error for file in self.files if file.error is not None]
         if errors and len(errors) == len(self.files) and not self.spans:
             raise SourceError("; ".join(dict.fromkeys(errors)))
 
 
 def read_split(task: ReadTask) -> ReadSummary:
-    """Read the inputs of a split. A file that cannot be read says so in its account, and the next is read."""
+    """Read the inputs of a split. The error of a file that cannot be read is noted, and the next file is read."""
     summary = ReadSummary()
     split = _Split(task.job, summary)
     job = task.job
@@ -253,14 +252,14 @@ def read_split(task: ReadTask) -> ReadSummary:
 
 
 def unread_split(task: ReadTask, error: WorkerError) -> ReadSummary:
-    """What stands for a split that ends whoever reads it: none of its files is read."""
+    """The summary of a split whose readers all died: none of its files is read."""
     return ReadSummary(
         files=[FileStats(path=source.name, error=f"{source.name}: not read: {error}") for source in task.inputs]
     )
 
 
 class _Arrived:
-    """What came of a trace, and when a file with it was changed last; 0 where nothing but rewards for it came."""
+    """Counts of a trace's records, and the last change of a file with them (ns); 0 if only rewards for it came."""
 
     __slots__ = ("changed", "logs", "spans")
 
@@ -269,7 +268,7 @@ class _Arrived:
 
 
 class _Split:
-    """The records of a split on their way into its shuffle file."""
+    """Puts the records of a split into its shuffle file."""
 
     def __init__(self, job: Job, summary: ReadSummary) -> None:
         self.writer = ShuffleWriter(job.scratch, job.sizes.slots, bundle=job.sizes.bundle, is_small=job.sizes.is_small)
@@ -295,20 +294,21 @@ class _Split:
                 for rollout_id in (declared_id(record), joined_id(record, self._rollout_attributes)):
                     if rollout_id is not None:
                         self._take_membership(rollout_id, record.trace_id)
-            if record.span_id:  # what is of no span is in its file's account
+            if record.span_id:  # log records without a span are counted by their file
                 add(record)
 
     def _take_reward(self, reward: ExternalReward) -> None:
         address = reward.address
         if reward.trace_id:
             self.writer.add(reward)
+            # So that the round assembles the target's trace again, although none of its own records came.
             if self._notes_arrivals:
                 self._arrivals.setdefault(reward.trace_id, _Arrived())
         elif address.rollout_id is not None:
             self.writer.put(region_of(plain_id(address.rollout_id), ROLLOUT_REGIONS), reward)
         elif address.response_id is not None:
             self.writer.put(region_of_response(address.response_id), reward)
-        else:  # it names nothing and stands in no trace
+        else:  # without any target and trace: undeliverable, counted in the slot of the empty trace id
             self.writer.add(reward)
 
     def _take_membership(self, rollout_id: str, trace_id: str) -> None:
@@ -317,7 +317,7 @@ class _Split:
             self.writer.put(region_of(pair[0], ROLLOUT_REGIONS), Membership(*pair))
 
     def _noted(self, records: Iterable[Record], mtime_ns: int | None) -> Iterator[Record]:
-        """The records, with what came of each trace and when noted."""
+        """Pass records on, and note the arrivals of each trace."""
         for record in records:
             if record.trace_id is not None:
                 arrived = self._arrivals[record.trace_id]
@@ -334,7 +334,10 @@ class _Split:
 
 
 def as_file(source: InputFile, folder: str) -> InputFile:
-    """The input; of standard input and pipes a copy in this folder. Raises SourceError for what cannot be read."""
+    """The input; standard input and pipes are copied to a file in this folder, because splits are read by position.
+
+    Raises SourceError if it cannot be read.
+    """
     if source.stored is not None or (source.path is not None and not _is_pipe(source.path)):
         return source
     location = storage.join(folder, f"input-{uuid4().hex}")

@@ -1,12 +1,14 @@
-"""ContentReader: reads the files and objects that spans and log records refer to, and puts them in their place.
+"""ContentReader: replace references in spans and log records by the content of the files that they refer to.
 
-Invariant: a dump decides nothing of what is read of this machine or with its credentials. A reference is followed
-only into the folders of the sources and those that the user named (`--content`); what is not there is looked for in
-them by its name alone, for dumps are copied, and the recorder's names are random. No hidden file is read, none that is
-a link out of a folder, and none that is not a JSON list of objects, or one a line. What is not read stays a reference,
-and is counted with the reason.
+    attribute       file:///tmp/run1/messages-7f3a.json
+    followed to     DUMP/messages-7f3a.json, in a folder of the sources or of --content
 
-Memory holds the contents that were read last, up to `_KEPT_BYTES`: many calls refer to the same tools.
+Invariant: a dump cannot make this machine read other files, or use its credentials. A reference is followed only into
+the folders of the sources and of `--content`. If its path is not there, its file name alone is searched in them: dumps
+are copied, and recorders choose random names. Hidden files, links out of a folder, and files that are not a JSON list
+of objects (or one object per line) are not read. An unread reference stays as it is and is counted with the reason.
+
+Memory has the contents that were read last, up to `_KEPT_BYTES`, because many calls refer to the same tools.
 """
 
 import os
@@ -31,7 +33,7 @@ from art_otel.spans import Quarantined, Value
 _KEPT_BYTES: Final = 16 << 20
 _SUFFIXES: Final = (".json", ".jsonl")
 _INDEX: Final = "index"
-"""What the lines of a file with one message a line say of their order."""
+"""The field with a line's place, in files with one message per line."""
 
 _OUTSIDE: Final = "it is in no folder of the sources; name its folder with --content"
 _ABSENT: Final = "no such file is there, nor one of that name in the sources or in --content"
@@ -41,24 +43,24 @@ _NO_CONTENT: Final = "it is not a JSON list of messages, parts or tools, and its
 
 
 class _UnreadReference(Exception):  # noqa: N818 # it becomes a count and is no error of the program
-    """Why a reference is not read."""
+    """The reason why a reference is not read, as its message."""
 
 
 class _Location(NamedTuple):
-    """Where the content of a reference may be. `root` is the folder that it has to lie in."""
+    """A path where the content of a reference may be. `root` is the folder that it must be in."""
 
     root: str
     path: str
 
 
 def content_folders(sources: Iterable[str], named: Iterable[str]) -> tuple[str, ...]:
-    """The folders in which references are followed: those of the sources, and those that the user named."""
+    """The folders in which references are followed: those that the user named, then those of the sources."""
     folders = [_folder_of(source) for source in sources if source != STDIN]
     return tuple(dict.fromkeys([*map(_whole, named), *(_whole(folder) for folder in folders if folder is not None)]))
 
 
 def _folder_of(source: str) -> str | None:
-    """The folder that a source is, or lies in."""
+    """The folder of a source, which may be this folder itself."""
     address, mark, query = source.partition("?") if storage.is_url(source) else (source, "", "")
     if is_glob(address):
         address = folder_of(address) or "."
@@ -77,7 +79,10 @@ def _whole(folder: str) -> str:
 
 
 class ContentReader:
-    """Reads what records of a split refer to; `folders` are those of `content_folders`, `limit` is of one content."""
+    """Reads the content that the records of a split refer to; `folders` come from `content_folders`.
+
+    `limit` is the most bytes of one content.
+    """
 
     def __init__(self, folders: Sequence[str], limit: int) -> None:
         self._folders = tuple(folders)
@@ -86,9 +91,9 @@ class ContentReader:
         self._kept_bytes = 0
 
     def resolved(self, records: Iterable[Record], source: InputFile, stats: FileStats) -> Iterator[Record]:
-        """The records with the content that they refer to. What cannot be read is counted in `stats`."""
+        """The records with the content that they refer to. Unread references are counted in `stats`."""
         folders = self._folders
-        if source.path is not None:  # a glob may lead through several
+        if source.path is not None:  # a glob may match files in several folders
             folders = tuple(dict.fromkeys((*folders, os.path.realpath(source.path.parent))))
         for record in records:
             if isinstance(record, Quarantined) or not (references := references_of(record.attributes)):
@@ -104,7 +109,7 @@ class ContentReader:
             yield msgspec.structs.replace(record, attributes=with_content(record.attributes, contents))
 
     def _content(self, url: str, folders: Sequence[str]) -> str:
-        """The JSON text of what a URL leads to. Raises _UnreadReference."""
+        """The content at a URL as JSON text. Raises _UnreadReference."""
         kept = self._kept.get(url)
         if kept is None:
             try:
@@ -124,7 +129,7 @@ class ContentReader:
             self._kept_bytes -= len(str(oldest))
 
     def _read(self, url: str, folders: Sequence[str]) -> bytes:
-        """The bytes of what a URL leads to, or of a file of that name in the folders. Raises _UnreadReference."""
+        """The bytes at a URL, or of a file with the URL's name in the folders. Raises _UnreadReference."""
         path = url.removeprefix(FILE_SCHEME).removeprefix("localhost")
         name = PurePosixPath(path).name
         if "://" in path and not storage.is_url(path):
@@ -141,7 +146,7 @@ class ContentReader:
         raise _UnreadReference(_ABSENT if inside else _OUTSIDE)
 
     def _try(self, location: _Location) -> bytes | None:
-        """The bytes of a file, None where there is none. Raises _UnreadReference."""
+        """The bytes of a file; None if there is no such file. Raises _UnreadReference if it may not be read."""
         try:
             if not storage.is_url(location.root) and not _is_plain_file(location):
                 return None
@@ -156,7 +161,7 @@ class ContentReader:
 
 
 def _inside(folder: str, path: str) -> _Location | None:
-    """Where a path is, if that lies in a folder; None where it lies outside."""
+    """The location of a path in a folder; None if the path is outside of the folder."""
     address, _, _ = folder.partition("?") if storage.is_url(folder) else (folder, "", "")
     address = _same_scheme(address).rstrip("/")
     path = _same_scheme(path)
@@ -176,7 +181,7 @@ def _same_scheme(url: str) -> str:
 
 
 def _is_plain_file(location: _Location) -> bool:
-    """Whether a path is a file in its folder, and no link out of it, pipe or device."""
+    """Whether a path is a regular file in its folder: no link out of it, no pipe, no device."""
     real = os.path.realpath(location.path)
     if not real.startswith(location.root.rstrip("/") + "/"):
         return False
@@ -187,7 +192,7 @@ def _is_plain_file(location: _Location) -> bool:
 
 
 def _as_list(data: bytes) -> str:
-    """The JSON text of a list of messages, parts or tools, as it stands or one a line. Raises _UnreadReference."""
+    """The JSON text of a list of messages, parts or tools; lines of objects become a list. Raises _UnreadReference."""
     try:
         is_list = data.lstrip().startswith(b"[")
         text = data if is_list else msgspec.json.encode(_lines(data))
@@ -200,7 +205,7 @@ def _as_list(data: bytes) -> str:
 
 
 def _lines(data: bytes) -> list[dict[str, Value]]:
-    """The objects of lines in their order, without the field that says it."""
+    """The objects of lines, sorted by their `index`, and without it; in the file's order if any line has none."""
     lines = [msgspec.json.decode(line, type=dict[str, Value]) for line in data.splitlines() if line.strip()]
     if not lines:
         raise msgspec.DecodeError("it is empty")

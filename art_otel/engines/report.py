@@ -1,4 +1,4 @@
-"""Report: what all tasks counted becomes one report, with a hint where it gave less than its user hoped for.
+"""Report: make one report of the counts of all tasks, with hints if the result is empty or has no content.
 
 Invariant: every sum of `store.ConversionReport` holds: each span, call and reward is counted once, with a reason.
 """
@@ -30,7 +30,7 @@ _NAMED = 3
 
 
 def describe_conversion(counts: ReadSummary, account: AssemblyStats) -> ConversionReport:
-    """Put together what reading and assembling counted."""
+    """Make the report of a conversion from the counts of reading and of assembling."""
     read = counts.spans + sum(counts.quarantined.values())
     nameless = sum(file.logs_without_span for file in counts.files)
     quarantined = counts.quarantined + account.quarantined
@@ -101,7 +101,7 @@ def _file(account: FileStats) -> FileReport:
 
 
 def _noted(account: FileStats) -> str | None:
-    """What a reader should know of what was read although it is not as it was written."""
+    """A note on content of a file that was read, but not exactly as it was written; None if there is none."""
     notes = [account.note] if account.note else []
     if count := account.replaced:
         notes.append(f"{count} half character{'s' * (count > 1)} read as U+FFFD: texts were cut inside a character")
@@ -114,7 +114,7 @@ def _noted(account: FileStats) -> str | None:
 
 
 def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> Iterator[str]:
-    """Explain an empty or contentless result; `spans` were read, of which so many were quarantined."""
+    """Explain an empty result, or one without content. `spans` were read, and `quarantined` of these were not kept."""
     calls = account.calls_completed + account.calls_failed
     read = _count(spans, "span")
     if account.waiting:
@@ -138,7 +138,7 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
             f" {capture_switch(ANTHROPIC_SDK)} in the traced app."
         )
     elif account.trajectories == 0 and account.rewards_undeliverable and not account.spans_without_calls:
-        pass  # rewards alone, as a judge in another process gives them: what they miss is said below
+        pass  # only rewards, e.g. of a judge in another process: `_unmatched` explains them
     elif account.trajectories == 0 and sum(account.calls_without_content.values()) == 0:
         yield (
             f"{read}, no LLM call: its spans were made by "
@@ -155,7 +155,7 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
 
 
 def _unread_content(files: Sequence[FileStats]) -> Iterator[str]:
-    """Explain content that spans only refer to."""
+    """Explain references to content that were not followed."""
     count = sum(file.unread_content for file in files)
     if count:
         example = next(file.unread_example for file in files if file.unread_example is not None)
@@ -163,7 +163,7 @@ def _unread_content(files: Sequence[FileStats]) -> Iterator[str]:
 
 
 def _replaced(files: Sequence[FileStats]) -> Iterator[str]:
-    """Say where texts are not as they were, which no message shows: a tool may have given such a character."""
+    """Name files with replaced characters: a message does not show that, because a tool may really print U+FFFD."""
     if paths := [file.path for file in files if file.replaced]:
         named = ", ".join(paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
         yield (
@@ -173,7 +173,7 @@ def _replaced(files: Sequence[FileStats]) -> Iterator[str]:
 
 
 def _unmatched(account: AssemblyStats) -> Iterator[str]:
-    """Explain what was read and belongs to nothing."""
+    """Explain spans, rewards and log records that belong to no rollout or span."""
     if unassigned := account.ignored[UNASSIGNED]:
         yield (
             f"{_count(unassigned, 'span')} unassigned: they name a rollout id, but not which of its attempts they "
@@ -187,7 +187,7 @@ def _unmatched(account: AssemblyStats) -> Iterator[str]:
 
 
 def _advice(account: AssemblyStats) -> str:
-    """Name what has to be installed or written where spans were made and none was an LLM call."""
+    """What to install, or which attributes to write, if spans were made but none is an LLM call."""
     for scope in sorted(account.spans_without_calls):
         if (instrumentor := client_instrumentor(scope)) is not None:
             return (
@@ -206,7 +206,7 @@ def _advice(account: AssemblyStats) -> str:
 
 
 def _commonest(counts: Counter[str]) -> list[tuple[str, int]]:
-    """The commonest reason, if there is any; of equals the first by name, whatever the order of counting."""
+    """The most common reason, if there is any. Among equal counts the first by name, so that reports are equal."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:1]
 
 

@@ -1,15 +1,19 @@
-"""Route: what belongs together is brought together: traces of one rollout id, and rewards and what they judge.
+"""Route: bring the traces of one rollout, and rewards and their targets, into one slot, to be assembled together.
 
-    route    regions of names        -> which traces share a rollout id; rewards in the slots of their traces
-    probe    slots                   -> which traces have which response ids
-    reroute  slots that traces leave -> their records in the slots where they go (see `placement`)
+    trace a (slot 3) has rollout r1  ┐ route: edge a - b     reroute: copy b's records to slot 3
+    trace b (slot 9) has rollout r1  ┘
+    reward for rollout r1                                    route: put into slot 3
 
-All that names a rollout id is in one region, and so is all that names a response id, so the regions can be routed
-apart. Slots are probed only if a reward names nothing but a response, or a rollout that is nowhere.
+    route    regions of names         -> edges between traces of one rollout id; rewards in the slots of their traces
+    probe    slots                    -> the traces that have each response id
+    reroute  slots that traces leave  -> copies of these traces' records in their new slots (`Placement`)
 
-Invariant: a reward goes to one slot: that of a trace of its rollout, else of the only trace that has a call with its
-response id, for servers repeat response ids; else back to its own trace as undeliverable, with the reason. What
-earlier rounds kept is routed with what is new, so edges and rewards are those of one conversion.
+All records that name one rollout id are in one region (likewise response ids), so each region is routed alone. Slots
+are probed only if a reward names only a response, or a rollout that does not exist: probing reads all spans again.
+
+Invariant: a reward goes to one slot: that of a trace of its rollout, else that of the only trace with its response id
+(servers repeat response ids), else back to its own trace, as undeliverable with the reason. Records of earlier rounds
+are routed together with new ones, so that several rounds have the result of one conversion.
 """
 
 import re
@@ -43,9 +47,9 @@ _ID_BYTES: Final = 16
 
 
 class Links:
-    """Traces, and for each the smallest that it is linked to: a disjoint set.
+    """A disjoint set of traces: linked traces have a common representative, the smallest trace id among them.
 
-    An edge is the bytes of two trace ids; several may stand in one value.
+    An edge is two trace ids of 16 bytes each; one value may have several edges, one after the other.
     """
 
     def __init__(self, edges: Iterable[bytes]) -> None:
@@ -59,7 +63,7 @@ class Links:
         return len(self._parents)
 
     def linked(self) -> Iterator[tuple[bytes, bytes]]:
-        """The traces that are linked to a smaller one, each with the smallest."""
+        """The traces that are not their own representative, each with its representative."""
         for trace in self._parents:
             if (root := self._root(trace)) != trace:
                 yield trace, root
@@ -71,36 +75,40 @@ class Links:
     def _root(self, trace: bytes) -> bytes:
         parents = self._parents
         parent = parents.setdefault(trace, trace)
-        while parent != trace:
+        while parent != trace:  # halving the path, so that long chains of edges cost no quadratic time
             parents[trace] = parents[parent]
             trace, parent = parents[trace], parents[parents[trace]]
         return trace
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where linked traces go: each, with its representative, is named in its own slot and in that of the other."""
+    """The slots of linked traces: that of their representative.
+
+    `files` have the representative of each linked trace, in the trace's own slot and in the representative's slot, so
+    that the tasks of both slots find it.
+    """
 
     files: ShuffleCatalog
     slots: int
 
     def slot_of(self, trace_id: str) -> int:
-        """The slot of a trace."""
+        """The slot that a trace has by its id."""
         return hash_of(trace_id) % self.slots
 
     def representatives(self, slots: Collection[int]) -> dict[str, str]:
-        """For each linked trace of these slots, or that comes to them, the smallest that it is linked to."""
+        """The representatives of linked traces that are in these slots or come into them, by trace id."""
         records = Shards(self.files.files_with(slots), slots).records(slots)
         return {record.trace_id: record.name for record in records if isinstance(record, Membership)}
 
     def leaving(self, slots: Collection[int]) -> dict[str, int]:
-        """The traces that leave these slots, with their new ones."""
+        """The traces that leave these slots, each with its new slot."""
         wanted = frozenset(slots)
         targets = {trace: self.slot_of(first) for trace, first in self.representatives(wanted).items()}
         return {trace: to for trace, to in targets.items() if (slot := self.slot_of(trace)) in wanted and slot != to}
 
 
 def place(edges: Sequence[bytes], slots: int, folder: str) -> tuple[Placement, list[int]]:
-    """Write down where linked traces go. Also gives the slots that any of them leaves."""
+    """Write the placement of linked traces to a file; also return the slots that any of these traces leaves."""
     writer = ShuffleWriter(folder, slots)
     leaving: set[int] = set()
     for trace, representative in Links(edges).linked():
@@ -114,11 +122,11 @@ def place(edges: Sequence[bytes], slots: int, folder: str) -> tuple[Placement, l
 
 
 _OF_TRACE: Final = re.compile("([0-9a-f]{32})(?:-[0-9a-f]{16})?")
-"""The id of a rollout that declares none: its trace id, for further roots of the trace with the span id."""
+"""The id of a rollout without a declared id: its trace id, for further roots of the trace with the span id."""
 
 
 class RouteTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Regions of rollout ids or of response ids, in these files and in those that are `kept` from earlier rounds."""
+    """Route these regions of rollout ids or response ids, in new `files` and in those `kept` from earlier rounds."""
 
     regions: tuple[int, ...]
     files: ShuffleCatalog
@@ -127,9 +135,9 @@ class RouteTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Routed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task routed: `edges` are pairs of traces that share a rollout id, `shuffled` has the rewards.
+    """The result of a route task: `edges` are pairs of traces with one rollout id, `shuffled` has the new rewards.
 
-    `again` has rewards of earlier rounds, `touched` the slots of traces for which a reward is news.
+    `again` has the rewards of earlier rounds, `touched` the slots of traces that get a reward they did not have before.
     """
 
     edges: bytes
@@ -156,7 +164,7 @@ class _Router:
         self._job = task.job
         self._is_by_rollout = any(region in ROLLOUT_REGIONS for region in task.regions)
         self._edges: set[bytes] = set()
-        self._traces: dict[str, list[str]] = {}  # two of a name at most: more do not matter
+        self._traces: dict[str, list[str]] = {}  # at most two per name: two already show that a name is ambiguous
         self._new_names: set[str] = set()
 
     def add_name(self, member: Membership, *, is_new: bool) -> None:
@@ -188,9 +196,10 @@ class _Router:
         )
 
     def _by_rollout(self, reward: ExternalReward, writer: ShuffleWriter) -> tuple[str, Sequence[str]]:
-        """Deliver a reward, or have it wait in the region of its response; gives the name and the trace."""
+        """Deliver a reward, or put it into the region of its response; return the rollout's name and trace."""
         name, response_id = plain_id(reward.address.rollout_id or ""), reward.address.response_id
         named = _OF_TRACE.fullmatch(name)
+        # All traces of one rollout id are linked and assembled together, so any of them is right.
         traces = self._traces.get(name, [named[1]] if named else [])[:1]
         if not traces and response_id is not None:
             writer.put(region_of_response(response_id), reward)
@@ -199,7 +208,7 @@ class _Router:
         return name, traces
 
     def _by_response(self, reward: ExternalReward, writer: ShuffleWriter) -> tuple[str, Sequence[str]]:
-        """Deliver a reward; gives the name, and the traces that have the response."""
+        """Deliver a reward; return the response id and the traces that have it."""
         name = reward.address.response_id or ""
         traces = self._traces.get(name, [])
         missing = NO_SPAN if name.startswith(SPAN_NAME) else NO_RESPONSE
@@ -215,7 +224,7 @@ def _deliver(reward: ExternalReward, writer: ShuffleWriter, traces: Sequence[str
 
 
 class ProbeTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Slots to look through for calls with a response id, and for spans if one is named without its trace."""
+    """Search these slots for calls with a response id, and `with_spans` also for spans that are named by span id."""
 
     slots: tuple[int, ...]
     files: ShuffleCatalog
@@ -224,7 +233,7 @@ class ProbeTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def probe(task: ProbeTask) -> Shuffled:
-    """Write which traces have which response ids into the regions of these."""
+    """Write a membership for each response id and trace into the region of the response id."""
     writer = ShuffleWriter(task.job.scratch, task.job.sizes.slots)
     members: set[tuple[str, str]] = set()
     for record in Shards(task.files.files_with(task.slots), task.slots).records(task.slots):
@@ -243,7 +252,7 @@ def _response_id(record: Stored) -> str | None:
 
 
 class RerouteTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Slots that traces leave; `placement` says where to."""
+    """Reroute the records of traces that leave these slots, by `placement`."""
 
     slots: tuple[int, ...]
     placement: Placement
@@ -252,7 +261,7 @@ class RerouteTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reroute(task: RerouteTask) -> Shuffled:
-    """Copy the records of the traces that leave. They stay too, and who assembles their slot passes over them."""
+    """Copy the records of the traces that leave. The originals stay in unchanged files; assembling skips them."""
     writer = ShuffleWriter(task.job.scratch, task.placement.slots)
     targets = task.placement.leaving(task.slots)
     for record in Shards(task.files.files_with(task.slots), task.slots).records(task.slots):
@@ -263,7 +272,7 @@ def reroute(task: RerouteTask) -> Shuffled:
 
 
 class Routes(NamedTuple):
-    """What all tasks routed: edges between traces, rewards in the slots of their traces, and what they touch."""
+    """The results of all route tasks; the fields are those of `Routed`."""
 
     edges: list[bytes]
     shuffle: Shuffle
@@ -272,7 +281,7 @@ class Routes(NamedTuple):
 
 
 def route_all(runner: Runner, read: Shuffle, kept: Shuffle | None = None) -> Routes:
-    """Route what was read, with what is kept: by rollout ids, and what that leaves by response ids."""
+    """Route new and kept records: first by rollout ids, then the rewards that remain by response ids."""
     kept = kept or Shuffle()
     by_rollout = _route(runner, ROLLOUT_REGIONS, read, kept)
     new, again = read | by_rollout.shuffle, kept | by_rollout.again
@@ -314,7 +323,7 @@ def _probe(runner: Runner, shuffle: Shuffle, *, with_spans: bool) -> Shuffle:
 
 
 def reroute_all(runner: Runner, direct: Shuffle, placement: Placement, leaving: Iterable[int]) -> Shuffle:
-    """Bring the records of traces that leave slots to where they go."""
+    """Copy the records of the traces that leave these slots into their new slots."""
     job, files = runner.job, direct.write_catalog(runner.job.scratch)
     batches = plan_regions(direct.sizes, leaving, job.sizes.partition_bytes)
     tasks = [RerouteTask(slots=slots, placement=placement, files=files, job=job) for slots in batches]

@@ -1,13 +1,12 @@
-"""Run: what runs the tasks of a conversion, and where its files lie meanwhile.
+"""Run: the engines that run the tasks of a conversion, the settings that tasks share, and the scratch folder.
 
-An engine runs the tasks: this one process, several of this machine, or Ray.
+An engine is this process, several processes of this machine, or Ray.
 
-Invariant: an engine decides where and when a task runs and nothing else, so each gives the same dataset. A process
-changes for the work only what another user of it does not see. No process is forked, so no thread or lock of the
-caller's is copied; a worker ends with whoever started it, and one that is killed ends the conversion with a
-WorkerError, never with a result that lacks something.
+Invariant: an engine decides only where and when a task runs, so each engine gives the same dataset. No process is
+forked, because a fork would copy the caller's threads and locks. A worker ends with the process that started it. A
+killed worker ends the conversion with a WorkerError, never with an incomplete dataset.
 
-One conversion at a time writes to an output folder, and its scratch files end with it.
+Only one conversion at a time writes to an output folder; its scratch files are removed at its end.
 """
 
 import gc
@@ -38,24 +37,26 @@ _SPLITS: Final = 256
 """The number of splits to aim for, within the least and the most bytes of a split."""
 
 _MAX_SPLITS: Final = 5_000
-"""The most splits: beyond a terabyte splits grow, because the plan holds thousands of sizes for each split."""
+"""The most splits: beyond a terabyte splits grow, because the plan has thousands of sizes for each split."""
 
 
 _BUNDLE_BYTES: Final = 1 << 20
-"""The input for which a block of its own is worth it in each shuffle file: a block is decoded at once."""
+"""Bytes of input per bundle of slots: smaller blocks would not be worth their overhead."""
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a conversion stands together. The defaults fit a laptop and a terabyte.
+    """How a conversion is divided. The defaults fit a laptop and a terabyte.
 
-    They decide where parts end and how much memory a task takes, never which trajectories come out. All are numbers of
-    bytes, but for `slots` and `bundle`: records are divided among so many slots by their trace ids; more are needed
-    beyond a terabyte, and empty ones cost nothing. In a shuffle file `bundle` neighboring slots share blocks.
-    A task reads from `least_split` to `most_split` bytes of input, more where the input is beyond a terabyte.
-    Neighboring slots are assembled together up to `partition_bytes`, and written into one part up to `part_bytes`, both
-    of records that are not compressed. A process is worth starting for `worker_bytes` of input that is not compressed:
-    two took 2.5 s where one took 1.8 s for 200 MB, 4.5 s where one took 5 s for 500 MB, and always twice the memory.
-    `is_small` says that the input is worth no second process; then its records are hardly compressed.
+    Sizes decide where parts end and how much memory a task takes, never which trajectories come out. All are numbers of
+    bytes, except `slots`, `bundle` and `is_small`.
+
+    - `slots`: records are divided among so many slots by trace id. More are needed beyond a terabyte; empty ones cost
+      nothing. `bundle`: so many neighboring slots share blocks of a shuffle file.
+    - `least_split`, `most_split`: the input that one task reads, more if the input is beyond a terabyte.
+    - `partition_bytes`, `part_bytes`: the uncompressed records that are assembled at once, and written into one part.
+    - `worker_bytes`: the uncompressed input that is worth another process: two processes took 2.5 s instead of 1.8 s
+      for 200 MB, 4.5 s instead of 5 s for 500 MB, and always twice the memory.
+    - `is_small`: the input is not worth a second process, so its records are compressed only lightly.
     """
 
     slots: int = 4096
@@ -68,15 +69,15 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     is_small: bool = False
 
     def split_bytes(self, total: int | None) -> int:
-        """The bytes of input that one task reads, of a `total` that may be unknown (None)."""
+        """The bytes of input that one task reads, if all input has `total` bytes (None: unknown)."""
         if total is None:
             return self.most_split
         return max(self.least_split, min(self.most_split, total // _SPLITS), total // _MAX_SPLITS)
 
     def fitted(self, inputs: Sequence[InputFile]) -> "Sizes":
-        """These sizes with the `bundle` for these inputs, and whether they are small, if their size is known."""
+        """These sizes with `bundle` and `is_small` for these inputs, if the inputs' size is known."""
         if any(one.size is None or one.name.endswith(_COMPRESSED) for one in inputs):
-            return self  # nobody knows how many records these have
+            return self  # their uncompressed size is unknown
         # Records are smaller than their JSON, and may be larger than their protobuf.
         total = sum((one.size or 0) * (1 if one.name.endswith(_JSON) else 4) for one in inputs)
         bundle = max(1, min(self.slots, self.slots * _BUNDLE_BYTES // max(1, total)))
@@ -84,10 +85,10 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """A round, by its number. Times are in nanoseconds.
+    """A round of an incremental conversion. Times are in nanoseconds.
 
-    A rollout that has not ended gets its row when no span of it came for `grace`. A trace is closed, and later spans of
-    it are too late, when none came since `horizon`.
+    A rollout that has not ended gets its row when no span of it came for `grace`. A trace without a record since
+    `horizon` is closed: later spans of it are too late.
     """
 
     number: int
@@ -97,11 +98,10 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What all tasks of a conversion have in common.
+    """The settings that all tasks of a conversion share.
 
-    They write into the folder or URL `scratch`, which is made when the conversion begins. `format` names a dump format,
-    None detects it by content. `secrets` is for those in logs of agents. `content` are the folders in which
-    references to content are followed. `round` is that of an incremental conversion.
+    Tasks write into the folder or URL `scratch`, which is made when the conversion begins. `content` are the folders in
+    which references to content are followed. `round` is None for a full conversion. The others are as in `Conversion`.
     """
 
     scratch: str = ""
@@ -122,12 +122,12 @@ SummaryT = TypeVar("SummaryT")
 
 
 class Engine(Protocol):
-    """Runs pure functions of plain records."""
+    """Runs functions of plain records, anywhere."""
 
     def run(self, function: Callable[[TaskT], SummaryT], tasks: Sequence[TaskT]) -> Iterator[SummaryT | WorkerError]:
-        """The summaries in the order of the tasks, each as soon as it is there. Raises what the function raises.
+        """Give the summaries in the order of the tasks, each as soon as it is there. Raises what the function raises.
 
-        The WorkerError of a task that ends its workers stands in the place of its summary.
+        A task that kills its workers gives a WorkerError in place of its summary.
         """
         ...
 
@@ -146,9 +146,9 @@ class Runner:
         kind: type[SummaryT],
         instead: Callable[[TaskT, WorkerError], SummaryT] | None = None,
     ) -> Iterator[SummaryT]:
-        """The summary of each task, in order.
+        """Give the summary of each task, in order.
 
-        `instead` makes the summary of a task that ends its workers; without it that is an error.
+        `instead` makes the summary of a task that kills its workers; without it such a task raises WorkerError.
         """
         for task, encoded in zip(tasks, self._engine.run(_EncodedTask(function), tasks), strict=True):
             if not isinstance(encoded, WorkerError):
@@ -163,7 +163,7 @@ class Runner:
 
 
 class _EncodedTask(Generic[TaskT, SummaryT]):
-    """A function whose summaries are encoded: those that wait take a tenth of what sizes by slot are as objects."""
+    """A function that returns its summary encoded: waiting summaries, with a size per slot, take a tenth of memory."""
 
     def __init__(self, function: Callable[[TaskT], SummaryT]) -> None:
         self.__name__ = function.__name__
@@ -181,10 +181,10 @@ def _counter(kind: type[Any], value: Any) -> Any:  # noqa: ANN401 # msgspec's ow
 
 @contextmanager
 def scratch_folder(out: str, scratch: str | None = None) -> Generator[str]:
-    """A new folder for the files of a conversion into `out`, to which no other writes meanwhile; it ends with it.
+    """A new folder for temporary files, removed at the end; meanwhile no other conversion can write to `out`.
 
-    It lies in `scratch`, a folder or URL, None in `out`. What killed conversions left is removed in an output folder of
-    this machine only: elsewhere it may be in use. Raises UsageError when another conversion writes to `out`.
+    The folder is in `scratch`, a folder or URL (None: in `out`). Folders that killed conversions left are removed only
+    in a local `out`, because elsewhere they may be in use. Raises UsageError if another conversion writes to `out`.
     """
     for location, purpose in ((out, "dataset"), (scratch or "", "scratch files")):
         if not storage.is_url(location) and Path(location).is_file():
@@ -197,33 +197,34 @@ def scratch_folder(out: str, scratch: str | None = None) -> Generator[str]:
         try:
             yield folder
         except BaseException:
-            with suppress(StorageError, OSError):  # what ended the conversion says more
+            with suppress(StorageError, OSError):  # the exception that ended the conversion is the one to see
                 storage.remove_folder(folder)
             raise
         storage.remove_folder(folder)
 
 
 _COLLECT_EVERY: Final = 10_000_000
-"""A conversion makes no cycles: more objects than a task has alive, of which looking for cycles would visit each."""
+"""The garbage collector's threshold, above the number of a task's objects: a conversion makes no cycles, and a search
+for cycles would visit all objects again and again."""
 
 _LARGE_BLOCK: Final = 31 << 20
-"""Once a block of up to 32 MiB was freed, glibc keeps as much freed memory; else each long line is faulted in anew.
+"""Once a block of this size was freed, glibc keeps freed memory; without this, the kernel zeroes pages for each line.
 
 Source: mallopt(3), M_MMAP_THRESHOLD (it is dynamic).
 """
 
 _GLANCE: Final = 0.2
-"""Seconds between two looks of a worker at the conversion that it works for."""
+"""Seconds between two checks of a worker whether its conversion still runs."""
 
 _RATIO: Final = 8
-"""About so many times its size a compressed file becomes."""
+"""About how many times larger a compressed file is when uncompressed."""
 
 _JSON: Final = (".json", ".jsonl", ".ndjson")
 _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".xz", ".parquet")
 
 
 def choose_workers(inputs: Sequence[InputFile], worker_bytes: int) -> int:
-    """The number of processes: one a processor, fewer where a process would have less than so many bytes to read."""
+    """The number of processes: one per processor, but at least `worker_bytes` of input for each."""
     total = sum((one.size or 0) * (_RATIO if one.name.endswith(_COMPRESSED) else 1) for one in inputs)
     useful = None if any(one.size is None for one in inputs) else total // worker_bytes
     if useful is not None and useful < 2:
@@ -233,7 +234,7 @@ def choose_workers(inputs: Sequence[InputFile], worker_bytes: int) -> int:
 
 
 def available_processors() -> int:
-    """How many processors this process may use, as affinity and the quotas of its cgroup say."""
+    """How many processors this process may use, by CPU affinity and the quotas of its cgroup."""
     import loky  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs] # as in `local_engine`
 
     return loky.cpu_count()
@@ -241,7 +242,7 @@ def available_processors() -> int:
 
 @contextmanager
 def local_engine(workers: int) -> Generator[Engine]:
-    """An engine with so many processes; none where one is enough, or where this process may start none."""
+    """An engine with so many processes; this process itself if one is enough, or if it may not start any."""
     _keep_freed_memory()
     if workers == 1 or _is_daemon():
         yield _ThisProcess()
@@ -258,7 +259,7 @@ def local_engine(workers: int) -> Generator[Engine]:
 
 
 def _is_daemon() -> bool:
-    """Whether this is a process that may start none."""
+    """Whether this process is a daemon of multiprocessing, which may not start processes."""
     import multiprocessing  # noqa: PLC0415 # one worker needs none of it
 
     return multiprocessing.current_process().daemon
@@ -268,7 +269,7 @@ class _ThisProcess:
     def run(self, function: Callable[[TaskT], SummaryT], tasks: Sequence[TaskT]) -> Iterator[SummaryT]:
         thresholds = gc.get_threshold()
         for task in tasks:
-            gc.set_threshold(_COLLECT_EVERY)
+            gc.set_threshold(_COLLECT_EVERY)  # only during a task: between tasks the caller's own code runs
             try:
                 summary = function(task)
             finally:
@@ -294,7 +295,8 @@ class _Processes:
 
 
 def _start(parent: int) -> None:
-    """Make a worker ready. It says that there is no numpy: pyarrow would load it, and a conversion needs none."""
+    """Prepare a worker process."""
+    # pyarrow would load numpy, which a conversion does not need: None in its place makes the import fail at once.
     sys.modules.setdefault("numpy", cast(ModuleType, None))
     prepare_worker()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
@@ -302,19 +304,19 @@ def _start(parent: int) -> None:
 
 @cache
 def prepare_worker() -> None:
-    """Make a process ready that does nothing but tasks."""
+    """Prepare a process that only runs tasks."""
     gc.freeze()
     gc.set_threshold(_COLLECT_EVERY)
     _keep_freed_memory()
 
 
 def _keep_freed_memory() -> None:
-    """Have the allocator keep what is freed. `bytes` never touches the block, so it takes no memory and no time."""
+    """Make the allocator keep freed memory. `bytes` never touches the block, so this takes no memory and no time."""
     bytes(_LARGE_BLOCK)
 
 
 def _end_with(parent: int) -> None:
-    """End when the conversion is gone: a killed process cannot end its workers."""
+    """End this worker when its conversion is gone: a killed process cannot end its workers itself."""
     while os.getppid() == parent:
         time.sleep(_GLANCE)
     os._exit(1)

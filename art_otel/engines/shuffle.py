@@ -1,16 +1,17 @@
-"""Shuffle: records on their way from the tasks that read them to the tasks that assemble them.
+"""Shuffle: the files with which records move from the tasks that read them to the tasks that assemble them.
 
-A shuffle file is written once by one task. It has a region for each slot that the task had records for, and for names;
-an index at its end says where they are. The slot of a record follows from its trace id, so that all records of a trace
-are in one slot of every file. A region is in one or more blocks, each compressed alone and with a checksum of its own;
-where there is little, neighboring regions share one. A block is a sequence of lists: a header (`_HEADER`), and records
-of one region and kind in MessagePack, spans behind their resource and without it. `Shuffle` is what many tasks wrote:
-which of their files have something in which regions.
+    shuffle file    block ... block  index          one task writes the file, once
+    block           list list ...                   compressed, with a checksum in the index
+    list            header, records                 one region and kind, in MessagePack; spans without their resource,
+                                                    which is written once before them
 
-Invariant: a file is never changed, and what is read from it is what was written, or a StorageError names it. How many
-bytes a slot counts depends on its records only, not on how they were spread over files. Who plans holds a few hundred
-bytes a file, and sizes by region but not by file; tasks find their files in a catalog that is written down once, for
-thousands of files named by thousands of tasks would be gigabytes.
+A record's slot is a hash of its trace id, so all records of a trace are in one slot of every file. A region is a slot
+(0 and up) or a group of names (below 0). Small neighboring regions share a block. A `Shuffle` lists the files of many
+tasks, and the regions of each file. Tasks find their files in a catalog, which is written once: thousands of tasks that
+each name thousands of files would take gigabytes.
+
+Invariant: a file is never changed; reading gives exactly what was written, or raises a StorageError with the file's
+name. The size that a slot counts depends on its records only, not on how they were spread over files.
 """
 
 import hashlib
@@ -37,9 +38,9 @@ from art_otel.trajectories import ExternalReward
 
 
 class Membership(msgspec.Struct, frozen=True, array_like=True):
-    """That a trace has spans of a rollout id, or a call with a response id: the region says which.
+    """States that a trace has spans of rollout id `name`, or a call with response id `name`, by the region.
 
-    In a slot: that the trace is assembled with the one of this name.
+    In a slot: states that the trace is assembled together with trace `name`, its representative.
     """
 
     name: str
@@ -47,9 +48,9 @@ class Membership(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True):
-    """That records of a trace came in a round of an incremental conversion.
+    """States that records of a trace came in a round of an incremental conversion; `spans` and `logs` count them.
 
-    `changed` is when a file that had them was written to last (ns). `spans` and `logs` count them.
+    `changed` is the last write to a file with these records, in nanoseconds.
     """
 
     trace_id: str
@@ -60,7 +61,7 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GivenRow(msgspec.Struct, frozen=True, array_like=True):
-    """What a trace has in the dataset: the rows with this key, and a digest of what they say."""
+    """The key of a trace's rows in the dataset, and a digest of their content."""
 
     key: RowKey
     digest: bytes
@@ -70,10 +71,12 @@ OutcomeState: TypeAlias = Literal["open", "given", "closed", "nothing"]
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """What a round made of a trace, and when that was (ns); the last round counts.
+    """The state of a trace after a round, and the time of the round in nanoseconds. The last round's outcome counts.
 
-    `open`: more spans of it are expected. `given`: it has rows in the dataset, or the traces that it is linked to have.
-    `closed`: nothing came of it since the horizon, and spans that come now are too late. `nothing`: it has no rollout.
+    - `open`: more spans of the trace are expected.
+    - `given`: the trace, or a trace that it is linked to, has rows in the dataset.
+    - `closed`: no record came since the horizon; spans that come now are too late.
+    - `nothing`: the trace has no rollout.
     """
 
     trace_id: str
@@ -83,7 +86,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     rows: tuple[GivenRow, ...] = ()
 
     def is_over(self, horizon: int) -> bool:
-        """Whether nothing more is taken of the trace, as nothing came of it since then."""
+        """Whether later records of the trace are too late."""
         return self.state == "closed" or (self.state != "open" and self.at < horizon)
 
 
@@ -94,7 +97,7 @@ Stored: TypeAlias = ShuffleRecord | Membership | State
 _ItemT = TypeVar("_ItemT")
 
 _HEADER: Final = struct.Struct("<ciI")
-"""Kind, region, bytes behind the header."""
+"""Kind, region, number of bytes after the header."""
 
 _KINDS: Final[dict[type[Stored], bytes]] = {
     Span: b"s",
@@ -112,40 +115,41 @@ _DECODERS: Final[dict[bytes, msgspec.msgpack.Decoder[list[Stored]]]] = {
 }
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _RESOURCE: Final = b"o"
-"""The resource of the spans behind it in a block: a process has one, and its spans need it once."""
+"""The kind of a resource, which holds for the next spans in the block: all spans of a process share one resource."""
 
 _RESOURCE_DECODER: Final = msgspec.msgpack.Decoder(Resource)
 _NO_RESOURCE: Final = Resource()
 _OVERHEAD: Final = 64
-"""Bytes that a record counts besides its own."""
+"""Bytes that a record counts in addition to its encoded bytes, for the objects in memory."""
 
 _Block: TypeAlias = tuple[int, int, int]
-"""Where it begins in the file, its bytes, their CRC-32."""
+"""A block's start in the file, its number of bytes, and their CRC-32."""
 
 _Index: TypeAlias = dict[int, list[_Block]]
 _INDEX_DECODER: Final[msgspec.msgpack.Decoder[_Index]] = msgspec.msgpack.Decoder(_Index)
 
 _READ: Final = 4 << 20
+"""The most bytes that are read with one request."""
 
 _BUDGET: Final = 48 << 20
-"""Bytes of records that are in memory before they are written."""
+"""How many bytes of records a writer collects in memory before it writes them."""
 
 _COMPRESSION: Final = zstandard.ZstdCompressionParameters(compression_level=-5, window_log=22)
-"""Fast, and with a window that holds the prompts of a rollout: each repeats the one before. What does not repeat, as
-token ids, is stored as it is: to make it a quarter smaller would take half as long again."""
+"""Fast, with a window of 4 MiB: each prompt of a rollout repeats the one before. Token ids, which do not repeat, stay
+uncompressed: making them a quarter smaller would take 1.5 times as long."""
 
 _LIGHT: Final = zstandard.ZstdCompressionParameters(compression_level=-100, window_log=22)
-"""For records that memory could hold: a fifth of the time, for twice the bytes."""
+"""For small inputs, whose records would fit into memory: a fifth of the time, twice the bytes."""
 
 _LIST: Final = struct.Struct(">cI")
-"""How a list begins in MessagePack: what it is, and the number of its items."""
+"""The beginning of a MessagePack list: its marker, and the number of its items."""
 
 _ListKey: TypeAlias = tuple[int, bytes, bytes]
-"""What the records of a list share: their region, their kind, and the resource of spans."""
+"""The common values of a list's records: region, kind, and resource of spans."""
 
 
 class ShuffleFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A shuffle file of `size` bytes, of which the last from `index_start` on are the index."""
+    """A shuffle file of `size` bytes, with the index from byte `index_start` to the end."""
 
     location: str
     size: int
@@ -153,7 +157,7 @@ class ShuffleFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlotSize(msgspec.Struct, frozen=True, array_like=True):
-    """How many records a slot has, and how many bytes they are when nothing is compressed."""
+    """How many records a slot has, and their uncompressed bytes."""
 
     records: int = 0
     bytes: int = 0
@@ -164,7 +168,7 @@ class SlotSize(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Shuffled(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task wrote: its file (None when there was nothing to write) and how much is in each region."""
+    """The output of a task: its file (None if it had no records), and the size of each region."""
 
     file: ShuffleFile | None
     regions: dict[int, SlotSize]
@@ -173,24 +177,24 @@ class Shuffled(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING: Final = Shuffled(file=None, regions={})
 
 _NAME_REGIONS: Final = 256
-"""The number of regions for rollout ids: of a hundred million rollouts, a link task holds half a million at once."""
+"""The number of regions for rollout ids: of a hundred million rollouts, a route task holds half a million at once."""
 
 ROLLOUT_REGIONS: Final = range(-_NAME_REGIONS, 0)
-"""The regions of what names a rollout id: memberships, and rewards whose trace is not known yet."""
+"""Regions of records that name a rollout id: memberships, and rewards whose trace is not known yet."""
 
 RESPONSE_REGIONS: Final = range(-2 * _NAME_REGIONS, -_NAME_REGIONS)
-"""The regions of what names a response id and no rollout."""
+"""Regions of records that name a response id and no rollout."""
 
 
 SPAN_REGIONS: Final = range(-3 * _NAME_REGIONS, -2 * _NAME_REGIONS)
-"""The regions of what names a span, and not its trace."""
+"""Regions of records that name a span id without its trace id."""
 
 NAME_REGIONS: Final = range(SPAN_REGIONS.start, 0)
-"""All of these."""
+"""All regions of names."""
 
 
 def region_of_response(name: str) -> int:
-    """The region of a response id, or of the id of a span in its place."""
+    """The region of a response id, or of a span id that a reward names in place of it (prefix `SPAN_NAME`)."""
     return region_of(name, SPAN_REGIONS if name.startswith(SPAN_NAME) else RESPONSE_REGIONS)
 
 
@@ -200,26 +204,30 @@ def region_of(name: str, regions: range) -> int:
 
 
 def hash_of(text: str) -> int:
-    """64 bits, the same in every process and run."""
+    """A hash of 64 bits that is equal in every process and run, unlike Python's `hash`."""
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest())
 
 
 def encode(record: Stored) -> bytes:
-    """A record as it stands in a batch."""
+    """Encode a record as in a block: a span without its resource."""
     if isinstance(record, Span):
         record = msgspec.structs.replace(record, resource=_NO_RESOURCE)
     return _ENCODER.encode(record)
 
 
 def size_of(encoded: Sequence[bytes]) -> SlotSize:
-    """Count the records, and their bytes with the overhead of each."""
+    """The number of records, and their bytes with the overhead of each."""
     return SlotSize(len(encoded), sum(map(len, encoded)) + _OVERHEAD * len(encoded))
 
 
 class ShuffleWriter:
-    """Writes one shuffle file into the scratch folder. Memory holds about `_BUDGET` bytes of records.
+    """Writes one shuffle file into the scratch folder. Memory has about `_BUDGET` bytes of records.
 
-    `bundle` neighboring regions share a block. `is_small` says that all files together are not worth compressing much.
+        writer = ShuffleWriter(scratch, slots=4096)
+        writer.add(span)                     # into the slot of its trace
+        shuffled = writer.finish()
+
+    `bundle` neighboring regions share a block. `is_small`: compress only lightly.
     """
 
     def __init__(self, scratch: str, slots: int, *, bundle: int = 1, is_small: bool = False) -> None:
@@ -239,7 +247,7 @@ class ShuffleWriter:
     def add(self, record: ShuffleRecord | Arrival | Outcome) -> None:
         """Put a record into the slot of its trace."""
         trace_id = record.trace_id or ""
-        if trace_id != self._trace[0]:  # records of a trace mostly stand together
+        if trace_id != self._trace[0]:  # records of a trace mostly follow each other, so one hash serves for many
             self._trace = (trace_id, hash_of(trace_id) % self._slots)
         self.put(self._trace[1], record)
 
@@ -257,7 +265,7 @@ class ShuffleWriter:
             self._flush()
 
     def finish(self) -> Shuffled:
-        """Write what is left, and the index."""
+        """Write the remaining records and the index, and close the file."""
         self._flush()
         if not self._sizes:
             return Shuffled(file=None, regions={})
@@ -281,7 +289,7 @@ class ShuffleWriter:
         self._held_bytes = 0
 
     def _compressed(self, held: Mapping[_ListKey, list[bytes]]) -> bytes:
-        """The records as a block, piece by piece: memory for all at once takes longer."""
+        """The records as a block, compressed piece by piece: joining all of them first would take longer."""
         pieces: list[bytes] = []
         before = b""
         for (region, kind, resource), records in held.items():
@@ -304,7 +312,7 @@ class ShuffleWriter:
 
 
 class Shards:
-    """What several shuffle files have in some regions, file by file."""
+    """Reads some regions of several shuffle files, file by file."""
 
     def __init__(self, files: Iterable[ShuffleFile], regions: Collection[int]) -> None:
         wanted = frozenset(regions)
@@ -318,9 +326,9 @@ class Shards:
             yield from records
 
     def bundles(self, regions: Collection[int], bundle: int) -> Iterator[Iterator[tuple[int, Sequence[Stored]]]]:
-        """The records of these regions, each list with its region, bundle by bundle.
+        """The records of these regions, bundle by bundle; each list with its region.
 
-        `bundle` is that of the writers: no block spans two. Memory holds all blocks, compressed.
+        `bundle` is that of the writers, so no block is in two bundles. Memory has all blocks, compressed.
         """
         together: dict[int, list[int]] = defaultdict(list)
         for region in regions:
@@ -332,11 +340,11 @@ class Shards:
             yield self._decode(blocks.pop(number, ()), frozenset(several))
 
     def _decode(self, blocks: Iterable[bytes], regions: Collection[int]) -> Iterator[tuple[int, Sequence[Stored]]]:
-        """The lists in blocks that are of these regions.
+        """The lists of these regions in blocks.
 
-        All blocks are decompressed to one buffer: to get it from the system anew takes long.
+        All blocks are decompressed into one buffer, because getting new memory from the system takes long.
         """
-        buffer, self._buffer = self._buffer, bytearray()  # who asks for others meanwhile has one of their own
+        buffer, self._buffer = self._buffer, bytearray()  # a second iterator at the same time gets a buffer of its own
         for block in blocks:
             size, position, resource = zstandard.frame_content_size(block), 0, Resource()
             if size > len(buffer):
@@ -349,7 +357,7 @@ class Shards:
                 if kind == _RESOURCE:
                     resource = _RESOURCE_DECODER.decode(content[start:position])
                     continue
-                if region not in regions:  # a neighbor's
+                if region not in regions:  # a neighboring region in the same block
                     continue
                 records = _DECODERS[kind].decode(content[start:position])
                 if kind == _KINDS[Span]:
@@ -365,7 +373,7 @@ class Shards:
                 filled += count
 
     def _blocks(self, regions: Collection[int]) -> Iterator[tuple[int, bytes]]:
-        """The blocks in which something of these regions is, each block once, with one of its regions."""
+        """The blocks with records of these regions, each block once, with one of its regions."""
         for file, located in self._located:
             blocks = {block: region for region in regions for block in located.get(region, ())}
             if blocks:
@@ -381,7 +389,7 @@ def _located(file: ShuffleFile, regions: Collection[int]) -> _Index:
 
 
 def _read_blocks(file: ShuffleFile, blocks: Iterable[tuple[_Block, int]]) -> Iterator[tuple[int, bytes]]:
-    """Blocks in the order of the file. Neighbors are read at once: in a store each reading is a request."""
+    """Read blocks in the order of the file. Neighboring blocks are read at once: in a store each read is a request."""
     runs: list[list[tuple[_Block, int]]] = []
     begin = end = -1
     for block, region in blocks:
@@ -407,27 +415,27 @@ def _changed(file: ShuffleFile) -> StorageError:
 
 
 _Entries: TypeAlias = list[tuple[ShuffleFile, bytes]]
-"""Files, each with a bit for each region in which it has something, the first region in the lowest bit."""
+"""Files, each with one bit per region, set if the file has records there; the first region has the lowest bit."""
 
 _ENTRIES_DECODER: Final[msgspec.msgpack.Decoder[_Entries]] = msgspec.msgpack.Decoder(_Entries)
 
 
 class ShuffleCatalog(msgspec.Struct, frozen=True, kw_only=True):
-    """The file that lists the shuffle files, for tasks to find theirs; `location` is None where there are none."""
+    """The file that lists the shuffle files and their regions; `location` is None if there are no files."""
 
     location: str | None
 
     def files_with(self, regions: Iterable[int]) -> list[ShuffleFile]:
-        """The files that have something in one of these regions."""
+        """The files with records in one of these regions."""
         wanted = int.from_bytes(_bits(regions), "little")
         entries = [] if self.location is None else _entries(self.location)
         return [file for file, bits in entries if int.from_bytes(bits, "little") & wanted]
 
 
 class Shuffle(msgspec.Struct):
-    """What tasks wrote, all together. `sizes` is how much is in each region, `entries` are the files and their regions.
+    """The output of many tasks: `entries` are the files with their regions, `sizes` is the size of each region.
 
-    Later conversions read one that is written down with names of files without a folder.
+    In the index of a dataset (`incremental.Kept`) its files have names without a folder.
     """
 
     entries: _Entries = msgspec.field(default_factory=_Entries)
@@ -435,7 +443,7 @@ class Shuffle(msgspec.Struct):
 
     @classmethod
     def of(cls, shuffled: Iterable[Shuffled]) -> "Shuffle":
-        """Collect what these tasks wrote."""
+        """Collect the outputs of these tasks."""
         shuffle = cls()
         for one in shuffled:
             shuffle.add(one)
@@ -455,7 +463,7 @@ class Shuffle(msgspec.Struct):
         return Shuffle.union((self, other))
 
     def add(self, shuffled: Shuffled) -> None:
-        """Add what another task wrote."""
+        """Add the output of another task."""
         if shuffled.file is not None:
             self.entries.append((shuffled.file, _bits(shuffled.regions)))
             self._add_sizes(shuffled.regions)
@@ -470,12 +478,12 @@ class Shuffle(msgspec.Struct):
         return [file for file, _ in self.entries]
 
     def renamed(self, location_of: Callable[[ShuffleFile], str]) -> "Shuffle":
-        """Return this shuffle with another location for each file, as `location_of` says."""
+        """This shuffle with the location `location_of(file)` for each file."""
         entries = [(msgspec.structs.replace(file, location=location_of(file)), bits) for file, bits in self.entries]
         return Shuffle(entries, self.sizes)
 
     def write_catalog(self, folder: str) -> ShuffleCatalog:
-        """Write down the files, for tasks to find theirs. The name tells the content."""
+        """Write the catalog of the files. Its name is a digest of its content, so equal catalogs are one file."""
         if not self.entries:
             return ShuffleCatalog(location=None)
         encoded = msgspec.msgpack.encode(self.entries)
@@ -500,12 +508,12 @@ def _bits(regions: Iterable[int]) -> bytes:
 
 
 def plan_regions(sizes: Mapping[int, SlotSize], regions: Iterable[int], most: int) -> list[tuple[int, ...]]:
-    """Group the regions that have records: neighbors together, up to so many bytes."""
+    """Group neighboring regions with records into batches of at most `most` bytes; one large region is a batch."""
     return in_batches(sorted(sizes.keys() & set(regions)), lambda region: sizes[region].bytes, most)
 
 
 def in_batches(items: Iterable[_ItemT], size_of: Callable[[_ItemT], int], most: int) -> list[tuple[_ItemT, ...]]:
-    """The items in their order, each batch as long as it stays within `most` bytes; one item may be larger."""
+    """Group items in their order into batches of at most `most` bytes; one larger item is a batch of its own."""
     batches: list[list[_ItemT]] = []
     total = most
     for item in items:

@@ -1,4 +1,4 @@
-"""Exporting: trajectories to the files that a trainer reads. docs/exporters.md tells how to write an exporter."""
+"""Exporting: write trajectories to the files that a trainer reads. docs/exporters.md: how to write an exporter."""
 
 from art_otel.data.advantages import Advantage as Advantage
 from art_otel.data.advantages import AdvantageName as AdvantageName

@@ -1,8 +1,7 @@
-"""Encoding: what several formats do alike when they make records of trajectories and conversations.
+"""Encoding: functions that several formats use to make records of trajectories and conversations.
 
-Invariant: a record is what its format takes, or there is none and the reason is counted: each completion is in exactly
-one sequence or counted, and a policy version that is no whole number, or a larger one than the format holds, is none
-and never another one.
+Invariant: each completion is in exactly one record, or is counted with a reason. A policy version that is no whole
+number, or too large for the format, becomes None and never another version.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,13 +48,13 @@ _RecordT = TypeVar("_RecordT")
 
 
 class FormatError(Exception):
-    """The format has no words for it; the text is the reason, of a few for all."""
+    """The format cannot express an item. The message is the reason, one of a few."""
 
 
 def encode_each(
     items: Iterable[_ItemT], encode: Callable[[_ItemT], _RecordT], stats: ExportStats
 ) -> Iterator[_RecordT]:
-    """A record for each item, or its FormatError counted."""
+    """Encode each item, or count its FormatError."""
     for item in items:
         try:
             yield encode(item)
@@ -64,7 +63,7 @@ def encode_each(
 
 
 def text_message(message: Mapping[str, Any], stats: ExportStats) -> ChatMessage:
-    """The message as chat templates take it: content is text, a refusal is content. Raises FormatError."""
+    """The message for a chat template: content is text, a refusal is content. Raises FormatError."""
     plain = {name: value for name, value in message.items() if name != "refusal"}
     if not isinstance(plain["content"], str | None):
         raise FormatError(MORE_THAN_TEXT)
@@ -76,7 +75,7 @@ def text_message(message: Mapping[str, Any], stats: ExportStats) -> ChatMessage:
 
 
 def answers(side: Sequence[ChatMessage], later_messages: LaterMessages, stats: ExportStats) -> Sequence[ChatMessage]:
-    """The messages of one side of a pair that are compared; the first is the assistant's. Raises FormatError."""
+    """The compared messages of one side of a pair; the first is the assistant's. Raises FormatError."""
     if len(side) > 1 and later_messages == "drop":
         raise FormatError("more than one message a side")
     if len(side) > 1 and later_messages == "truncate":
@@ -109,10 +108,10 @@ def sequences_of(
     token_rewards: str | Mapping[str, float] | None = None,
     token_facts: Iterable[TokenFact] = (),
 ) -> list[TokenSequence]:
-    """Make the token sequences of a trajectory of what was decided of its turns, and count what is skipped of it.
+    """Build the token sequences of a trajectory from the decisions on its turns, and count what is skipped.
 
     `max_tokens`, `token_rewards` and `token_facts` are as for `art_otel.batches`; longer sequences are skipped.
-    Advantages are None where no turn has one. Raises UsageError for weights that are not finite.
+    Advantages are None if no turn has one. Raises UsageError for weights that are not finite.
     """
     turns = item.turn_rewards
     options = SequenceOptions(
@@ -134,7 +133,7 @@ def sequences_of(
 
 
 def scored(sequence: TokenSequence, stats: ExportStats) -> TokenSequence | None:
-    """The sequence without its completions of which a logprob is unknown, which are counted; None: none is left."""
+    """The sequence without completions that lack a logprob, which are counted; None if no completion is left."""
     found = sequence.scored()
     if found is not sequence:
         stats.skipped[NO_LOGPROBS] += len(sequence.completions) - (0 if found is None else len(found.completions))
@@ -145,7 +144,7 @@ _INT64: Final = 2**63 - 1
 
 
 def policy_number(version: str | None, *, largest: int = _INT64) -> int | None:
-    """The number from 0 to `largest`; None where the version is unknown or no such number."""
+    """The version as a number from 0 to `largest`; None if it is unknown or no such number."""
     if version is None or not (version.isascii() and version.isdecimal()) or len(version) > len(str(largest)):
         return None
     return int(version) if int(version) <= largest else None

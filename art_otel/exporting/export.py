@@ -1,8 +1,7 @@
-"""Export: trajectories to the files of a trainer.
+"""Export: write trajectories to the files of a trainer.
 
-Invariant: every trajectory is in the files or in the report with the reason why it is not, and so is every field that
-the format has no place for. No file is written that would have no record. With shares as `split` there is a file, or a
-folder, for each part:
+Invariant: every trajectory is in the files, or in the report with a reason; every field that the format cannot contain
+is in the report. No file without a record is written. With shares as `split` each part has a file or folder:
 
     -o sft.parquet     sft-train.parquet, sft-val.parquet
     -o folder          folder/train.parquet, folder/val.parquet; folder/train/, folder/val/ of what is a folder itself
@@ -33,7 +32,7 @@ from art_otel.exporting.registry import find_exporter, find_format, make_setting
 from art_otel.exporting.streams import DEFAULT, Stream, open_stream
 
 _FILES: Final = frozenset({".arrow", ".csv", ".db", ".gz", ".json", ".jsonl", ".parquet", ".txt", ".zip", ".zst"})
-"""Suffixes of what is meant to be a file. Others may be parts of a folder's name, as in qwen2.5."""
+"""Suffixes that mark an output as a file. Other suffixes may be parts of a folder's name, as in qwen2.5."""
 
 
 def export(  # noqa: PLR0913 # every one is an option that users know by its name
@@ -54,9 +53,11 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
 ) -> ExportReport:
     """Write trajectories in the format of a trainer, and the report beside them.
 
-    `sources` are as for `art_otel.batches`, and `to` is the name of an installed exporter. `format` None is the best
-    one that can write what is there: of rollouts with token ids, logprobs, groups and rewards one that is trained with
-    these, else conversations. `out` is a folder, or a file with the format's suffix; files with the same names are
+        art_otel.export("dataset", to="trl", out="sft.parquet", min_reward=1.0)
+
+    `sources` are as for `art_otel.batches`, and `to` is the name of an installed exporter. `format` None chooses the
+    best format for these trajectories: one for RL if they have token ids, logprobs, groups and rewards, else one of
+    conversations. `out` is a folder, or a file with the format's suffix; files with the same names are
     replaced. `options` are the format's, by name, as values or as text. `advantage` "default" is the trainer's own, if
     it has one. `reward` says which reward counts: None is the final one, otherwise a name. `min_reward` and `dedupe`
     are for trainers that imitate every conversation: they leave out trajectories with a lower reward or without one,
@@ -86,7 +87,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
         }
 
         def plan(each: Format) -> tuple[object, Sink, bool]:
-            """The settings, the sink, and whether that writes one file. Raises UsageError."""
+            """The settings, the sink, and whether the sink writes one file. Raises UsageError."""
             settings = make_settings(each, options or {})
             sink = each.sink(settings)
             return settings, sink, _is_file(target, each.name, sink.suffix)
@@ -113,7 +114,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
         for name in parts if sink.suffix else ():
             check_place(_path_of(target, name, exporter.name, chosen, sink.suffix, single=single))
         streams = {name: open_stream(listed, chosen, **asked, **of_part) for name, of_part in parts.items()}
-        # Every part has a record before a file of any is replaced.
+        # Checked first: every part must have a record before any file is replaced.
         begun: dict[str | None, tuple[Iterator[Any], ExportStats]] = {}
         for name, stream in streams.items():
             counts = ExportStats()
@@ -140,12 +141,13 @@ def best_format(
     asked: Mapping[str, Any],
     selection: SelectionKeywords,
 ) -> tuple[Format, dict[str, UsageError]]:
-    """The exporter's best format for these trajectories, and why those that were not considered cannot be chosen.
+    """The exporter's best format for these trajectories, and why the formats that do not fit cannot be chosen.
 
-    `settings_of` gives the settings of a format, or raises UsageError where it does not fit options or the output.
+    `settings_of` gives the settings of a format, or raises UsageError if the format does not fit the options or output.
 
-    Where rollouts have token ids with logprobs, groups and rewards, it is one that is trained with these; otherwise one
-    of conversations. One that gives no record is none, so up to the first record is read. The first if none gives any.
+    The best one is a format for RL if rollouts have token ids with logprobs, groups and rewards, else one of
+    conversations. A format must give at least one record, so each is read up to its first one. If no format gives a
+    record, it is the first.
     """
     if len(exporter.formats) == 1:
         return exporter.formats[0], {}
@@ -173,7 +175,7 @@ def best_format(
 
 
 def _has_scored_groups(sources: Sources) -> bool:
-    """Whether a rollout with a group and a reward has completions of which ids and logprobs are known."""
+    """Whether any rollout with a group and a reward has completions with ids and logprobs."""
     columns = read_columns(list_chunks(sources).chunks, EVERY_PART)
     is_scored = columns.has_tokens & (columns.unscored_tokens == 0) & (columns.sampled_tokens > 0)
     is_rewarded = columns.is_rewarded | (columns.rewards > 0)
@@ -181,7 +183,7 @@ def _has_scored_groups(sources: Sources) -> bool:
 
 
 def _path_of(target: Path, part: str | None, exporter: str, file_format: Format, suffix: str, *, single: bool) -> Path:
-    """Where a part is written; None is all."""
+    """The output of a part; None means that there are no parts."""
     if single:
         return target if part is None else target.with_name(f"{target.stem}-{part}{suffix}")
     if part is not None:
@@ -190,7 +192,7 @@ def _path_of(target: Path, part: str | None, exporter: str, file_format: Format,
 
 
 def _report_of(stream: Stream, stats: ExportStats, exporter: Exporter, file_format: Format) -> ExportReport:
-    """What became of the trajectories of a stream that was read whole."""
+    """The report on the trajectories of a stream, after all of it was read."""
     skipped = stream.skipped()
     left_out, parts = skipped.trajectories + stats.trajectories_skipped, skipped.parts + stats.skipped
     return ExportReport(
@@ -211,7 +213,7 @@ def _report_of(stream: Stream, stats: ExportStats, exporter: Exporter, file_form
 
 
 def _helps(file_format: Format, reasons: Iterable[str]) -> dict[str, str]:
-    """What helps against each reason. A reward only chooses what is imitated, and is trained elsewhere."""
+    """What helps against each reason, in words that fit a trainer that imitates or one that trains with rewards."""
     helps = helps_against(reasons)
     if "no reward" in helps and file_format.input in ("conversations", "preferences"):
         helps["no reward"] = (
@@ -225,7 +227,7 @@ _LOADERS: Final = {".parquet": "parquet", ".jsonl": "json"}
 
 
 def _load_line(reports: Sequence[ExportReport], file_format: Format, target: Path, *, has_name: bool) -> str | None:
-    """The line of Python that loads the files; None where trainers name them themselves."""
+    """The line of Python that loads the files; None if trainers name their files themselves."""
     suffix = Path(reports[0].files[0]).suffix
     if suffix == ".json" and not any(report.parts for report in reports):
         return f"[json.loads(file.read_text()) for file in pathlib.Path({str(target)!r}).rglob('[!_]*.json')]"
@@ -244,12 +246,12 @@ def _load_line(reports: Sequence[ExportReport], file_format: Format, target: Pat
 
 
 def _why_nothing(part: str | None, report: ExportReport, needs: str, refusals: Mapping[str, UsageError]) -> str:
-    """Why there is no record, and what helps. `refusals` are of formats that could not be chosen, by name."""
+    """Why there is no record, and what helps. `refusals`: why formats could not be chosen, by name."""
     of = f"{report.exporter} {report.format}" + ("" if part is None else f" for {part}")
     if not report.trajectories:
         return f"nothing to export as {of}: the sources have no trajectories"
     reasons = dict(Counter(report.trajectories_skipped).most_common())
-    if sum(reasons.values()) < report.trajectories:  # the others were read, and nothing of them could be written
+    if sum(reasons.values()) < report.trajectories:  # other trajectories were chosen, but gave no record
         reasons |= Counter(report.skipped).most_common()
     lines = [
         f"nothing to export as {of}, and no file was written: none of {report.trajectories:,} trajectories is used ("
@@ -273,7 +275,7 @@ _IN_EVERY_PART: Final = frozenset({"split", "training step"})
 
 
 def _together(reports: Sequence[ExportReport]) -> ExportReport:
-    """One report of all parts: of each trajectory that is not chosen for a part, the part that it is in counts."""
+    """One report of all parts. Each trajectory is counted only in the report of its own part."""
     if len(reports) == 1:
         return reports[0]
     first = reports[0]
@@ -314,9 +316,9 @@ def writable(
     exporters: Iterable[Exporter],
     **selection: Unpack[SelectionKeywords],
 ) -> dict[str, tuple[str, ...]]:
-    """Name the formats of each exporter that give at least one record of these trajectories.
+    """The names of each exporter's formats that give at least one record of these trajectories.
 
-    Options are as for `export`. A format reads up to its first record, so one that gives none reads the sources whole.
+    Options are as for `export`. Each format reads up to its first record; a format without a record reads everything.
     """
     options = listed_options(selection)
     listed = list(sources) if isinstance(sources, Iterator) else sources

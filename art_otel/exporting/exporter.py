@@ -1,7 +1,9 @@
-"""Exporter: what a trainer's distribution offers, a pure encoder and a tiny sink for each kind of file it reads.
+"""Exporter: the interface of a trainer's exporter. For each format it has a pure encoder and a small sink.
 
-Invariant: an encoder only turns items into records, in order; it neither reads nor writes files. What a format cannot
-carry is declared, and what an encoder leaves out or changes is noted with its reason.
+    items (e.g. TokenSequence) ─► encoder ─► records ─► sink ─► files
+
+Invariant: an encoder only turns items into records, in order; it neither reads nor writes files. A format declares
+what it cannot contain, and an encoder notes everything that it leaves out or changes, with the reason.
 """
 
 from collections import Counter
@@ -17,7 +19,7 @@ from art_otel.errors import UsageError
 from art_otel.trajectories import Trajectory
 
 Input: TypeAlias = Literal["trajectories", "sequences", "conversations", "preferences"]
-"""What an encoder is given, one by one:
+"""The items that an encoder gets, one by one:
 
 - `trajectories`: ScoredTrajectory, a whole trajectory and the rewards of its turns;
 - `sequences`: `TokenSequence`, a token history with loss mask, logprobs and advantages;
@@ -28,7 +30,7 @@ Input: TypeAlias = Literal["trajectories", "sequences", "conversations", "prefer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoredTrajectory:
-    """A trajectory, and of each of its turns the reward, the advantage, and why it is not trained. Shape: (turns,)."""
+    """A trajectory with the reward, the advantage, and the reason against training of each turn. Shape: (turns,)."""
 
     trajectory: Trajectory
     turn_rewards: tuple[TurnReward, ...]
@@ -38,10 +40,9 @@ class ScoredTrajectory:
 class ExportStats:
     """Counts that an encoder keeps of its work.
 
-    `skipped` counts records, or things smaller than a trajectory, by reason. `changed` counts changes that the format
-    forced on records. `trajectories_skipped` counts trajectories that give no record at all. Only an encoder of whole
-    trajectories counts here. For sequences and conversations, `export` does so: a trajectory is left out if its items
-    gave no record, for the reason that `skipped` counted most often meanwhile.
+    `skipped` counts records, or parts of a trajectory, by reason. `changed` counts changes that the format requires.
+    `trajectories_skipped` counts trajectories without any record; only an encoder of whole trajectories counts these.
+    For sequences and conversations `export` counts them, by the reason that `skipped` counted most often meanwhile.
     """
 
     skipped: Counter[str] = field(default_factory=Counter[str])
@@ -50,7 +51,7 @@ class ExportStats:
 
 
 class Sink(Protocol):
-    """Writes records to files. `suffix` is the suffix of its file, or empty for a folder of files."""
+    """Writes records to files. `suffix` is the suffix of the single file, or empty for a folder of files."""
 
     @property
     def suffix(self) -> str:
@@ -58,14 +59,14 @@ class Sink(Protocol):
         ...
 
     def write(self, records: Iterator[Any], out: Path) -> tuple[int, tuple[Path, ...]]:
-        """Write all records. Return how many there were, and the files. A file gets its name only when it is whole."""
+        """Write all records; return their number and the files. A file gets its name only when it is complete."""
         ...
 
 
 Encode: TypeAlias = Callable[[Iterator[Any], Any, ExportStats], Iterator[Any]]
-"""(items, config, stats) -> records, as the sink of the same format takes them.
+"""(items, config, stats) -> records for the sink of the same format.
 
-The records of an item come before the next item is taken, or `stats.skipped` counts why there is none.
+The records of an item, or a count in `stats.skipped`, must come before the next item is taken.
 """
 
 
@@ -75,7 +76,7 @@ class NoOptions:
 
 
 def no_place(*names: str) -> dict[str, str]:
-    """Fields of which `Format.not_carried` says no more than that the format has no place for them."""
+    """Fields of `Format.not_carried` that need no further note."""
     return dict.fromkeys(names, "no place in the format")
 
 
@@ -83,20 +84,19 @@ def no_place(*names: str) -> dict[str, str]:
 class Format:
     """One kind of file that a trainer reads.
 
-    - `needs` says what a trajectory must have.
-    - `not_carried` maps fields of a trajectory that the format has no place for to a note for the user.
-    - `config` is a frozen dataclass. Its fields, with their defaults, are options.
-    - `advantage`: if the format has advantages, this names the trainer's own. They are computed unless the user wants
-      others. With None there are none, and trajectories without a reward are exported too.
-    - `imitates` says, for sequences, that the trainer imitates each of them, whatever its reward, as with
-      conversations.
-    - `view` says, for trajectories and sequences, what the trainer learns from: the ids of the server, text, or ids
-      that it makes of the text of completions without ids.
-    - `carries_images`: its records have the images, audio and files of prompts, or train no tokens. Otherwise,
-      completions sampled behind such content are left out, unless the user wants them with placeholders.
-    - `load` is the line of Python that loads its files, with `{files}` for the path, or the paths by their parts; empty
-      where `datasets.load_dataset` does, or where trainers name their files themselves.
-    - `takes_credit` is False if the file has the rewards as they were given.
+    - `needs`: what a trajectory must have.
+    - `not_carried`: fields of a trajectory that the format cannot contain, each with a note for the user.
+    - `config`: a frozen dataclass. Its fields, with their defaults, are the format's options.
+    - `advantage`: the name of the trainer's own advantage, which is computed unless the user wants another one. None:
+      the format has no advantages, so trajectories without a reward are exported, too.
+    - `imitates`: for sequences, the trainer imitates each of them whatever its reward, as it does conversations.
+    - `view`: for trajectories and sequences, what the trainer learns from: the server's ids, text, or ids that it makes
+      of the text of completions without ids.
+    - `carries_images`: the records have the images, audio and files of prompts, or train no tokens. Otherwise
+      completions with such content in their prompt are left out, unless the user wants them with placeholders.
+    - `load`: the line of Python that loads the files, with `{files}` for the path, or the paths by part. Empty if
+      `datasets.load_dataset` loads them, or if trainers name their files themselves.
+    - `takes_credit`: False if the file has the rewards as they were given.
     """
 
     name: str
@@ -116,13 +116,13 @@ class Format:
 
     @property
     def is_imitated(self) -> bool:
-        """Whether the trainer imitates every item. Then users should select rollouts by their rewards."""
+        """Whether the trainer imitates every item, so that users should select rollouts by their rewards."""
         return self.imitates or self.input == "conversations"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exporter:
-    """What a package registers under `art_otel.exporters`. The first of `formats` is the default."""
+    """The object that a package registers under `art_otel.exporters`. The first of `formats` is the default."""
 
     name: str
     summary: str
@@ -131,9 +131,9 @@ class Exporter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotCarried:
-    """A field that the format has no place for: how many selected trajectories have it, and what to know.
+    """A field that the format cannot contain: how many selected trajectories have it, and a note.
 
-    `trajectories` is None where only reading messages and tokens would tell.
+    `trajectories` is None if messages and tokens would have to be read to count them.
     """
 
     trajectories: int | None
@@ -144,12 +144,12 @@ class NotCarried:
 class ExportReport:
     """Counts of an export.
 
-    `skipped` counts things smaller than a trajectory by reason (histories, sequences, completions, pairs, records).
-    `changed` counts changes that the format forced on records. `not_carried` counts fields by name. `unsuccessful`
-    counts used trajectories with a reward of 0 or less, if the trainer imitates every item. `other_rewards` has the
-    names of the rewards that there are, if no selected trajectory has the reward that counts. `helps` says what to do
-    about the reasons, but for those of the exporter itself. `parts` are the records of train, val and test, where the
-    tasks were divided. `load` is the line of Python that loads the files, if one does.
+    `skipped` counts parts of trajectories by reason (histories, sequences, completions, pairs, records). `changed`
+    counts changes that the format requires. `not_carried` counts fields by name. `unsuccessful` counts used
+    trajectories with a reward of 0 or less, if the trainer imitates every item. `other_rewards` has the names of the
+    existing rewards, if no selected trajectory has the reward that counts. `helps` has advice by reason, except for the
+    exporter's own reasons. `parts` counts the records of train, val and test, if the tasks were divided. `load` is the
+    line of Python that loads the files, if there is one.
     """
 
     exporter: str
@@ -170,7 +170,7 @@ class ExportReport:
 
 
 class NothingToExportError(UsageError):
-    """An export would have no record, and wrote none. The message says why, and what helps; `report` has the counts."""
+    """The export would have no record, so nothing was written. The message has reasons and advice, `report` counts."""
 
     def __init__(self, message: str, report: ExportReport) -> None:
         super().__init__(message)

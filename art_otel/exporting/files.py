@@ -1,10 +1,11 @@
-"""Files: where an export may write, and how its records get there.
+"""Files: where an export may write, and the sinks that write its records.
 
-Invariant: while an export reads a dataset no file of the dataset is replaced, and no Parquet file is put into a folder
-that is read. A file has its name only when it is whole and on the disk. Whoever writes to one name at the same time is
-not in the way, the last one's file stays.
+Invariant: while an export reads a dataset, no file of the dataset is replaced, and no Parquet file is put into a folder
+that is read. A file gets its name only when it is complete and on the disk. If two exports write to one name, the later
+one wins.
 
-Sinks name their files only while they write, so what is read is kept where `whole_file` can ask for it.
+Sinks choose their files' names only while they write, so the files that are read are kept in a context variable for
+`whole_file`.
 """
 
 # pyarrow ships no types.
@@ -33,12 +34,12 @@ Row: TypeAlias = dict[str, Any]
 _GROUP_ROWS: Final = 1024
 _GROUP_BYTES: Final = 32 * 2**20
 _NUMBER_BYTES: Final = 32
-"""What a number in a list costs, about, until Arrow has it."""
+"""About how many bytes a number in a Python list takes, before it is in an Arrow array."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
-    """One record per line, as JSON. Records are JSON values. NaN and infinities become null."""
+    """Writes one JSON record per line. NaN and infinities become null."""
 
     suffix: str = ".jsonl"
 
@@ -55,16 +56,16 @@ class JsonLines:
 
 @dataclass(frozen=True, slots=True)
 class ParquetFile:
-    """One record per row; records are dicts. The schema is explicit, because readers differ on inferred schemas.
+    """Writes one record (a dict) per row. The schema is explicit, because inferred schemas differ between files.
 
-    Lists of numbers may be numpy arrays. They take a tenth of the memory until they are written.
+    Lists of numbers may be numpy arrays, which take a tenth of the memory before they are written.
     """
 
     schema: pa.Schema
     suffix: str = ".parquet"
 
     def write(self, records: Iterator[Any], out: Path) -> tuple[int, tuple[Path, ...]]:
-        """Write the rows, in row groups of 1,024 or, where rows are large, of about 32 MB."""
+        """Write the rows, in row groups of 1,024 rows, or of about 32 MB if rows are large."""
         count = 0
         with whole_file(out) as file, pq.ParquetWriter(file, self.schema, compression="zstd") as writer:
             for rows in _row_groups(records):
@@ -75,12 +76,12 @@ class ParquetFile:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Several files. Records are (path below the folder, bytes). Records of one path must follow each other."""
+    """Writes several files. A record is (path below the folder, bytes); records of one path must follow each other."""
 
     suffix: str = ""
 
     def write(self, records: Iterator[tuple[str, bytes]], out: Path) -> tuple[int, tuple[Path, ...]]:
-        """Append each record to its file. Raises UsageError for a path outside the folder, or one that comes back."""
+        """Append each record to its file. Raises UsageError for a path outside the folder, or one that was closed."""
         count = 0
         done: dict[str, Path] = {}
         record = next(records, None)
@@ -111,7 +112,7 @@ def _row_groups(records: Iterator[Any]) -> Iterator[list[Any]]:
 
 
 def _size(value: Any) -> int:  # noqa: ANN401 # whatever a column takes
-    """How many bytes a value is in memory, about."""
+    """About how many bytes a value takes in memory."""
     if isinstance(value, str | bytes):
         return len(value)
     if isinstance(value, dict):
@@ -132,7 +133,7 @@ def _below(folder: Path, name: str) -> Path:
 
 @contextmanager
 def whole_file(path: Path) -> Generator[BinaryIO]:
-    """A file that gets its name at the end, and leaves nothing if there is an error.
+    """Open a file that gets its name only at the end, and that is removed after an error.
 
     Raises UsageError for a file of the dataset that is being exported.
     """
@@ -150,12 +151,12 @@ def whole_file(path: Path) -> Generator[BinaryIO]:
 
 
 _read: Final[ContextVar[frozenset[Path]]] = ContextVar("read", default=frozenset[Path]())
-"""Files, and folders whose files are read, all resolved."""
+"""The files, and the folders, that an export reads; all paths are resolved."""
 
 
 @contextmanager
 def reading(sources: Sources) -> Generator[None]:
-    """Within it `check_place` keeps the sources safe. Raises StoreError for a path without trajectory files."""
+    """A context in which `check_place` protects the sources. Raises StoreError for a path without trajectory files."""
     read: set[Path] = set()
     for source in list_sources(sources):
         if isinstance(source, str | Path):
@@ -171,7 +172,7 @@ def reading(sources: Sources) -> Generator[None]:
 
 
 def check_place(path: Path) -> None:
-    """Raise UsageError for a file that would replace one that is read, or become one of a folder's that is read."""
+    """Raise UsageError for a path that would replace a file that is read, or add a file to a folder that is read."""
     target, read = path.resolve(), _read.get()
     if target in read or (path.suffix == SUFFIX and target.parent in read):
         raise UsageError(f"{path}: is inside the dataset that is read; choose another folder")

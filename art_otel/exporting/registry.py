@@ -1,7 +1,7 @@
-"""Registry: the exporters that are installed, their formats, and the options of a format by name.
+"""Registry: the installed exporters, their formats, and the options of a format by name.
 
-Invariant: an exporter that cannot be loaded is named with its problem, and costs no other exporter. Every field of a
-format's config is an option; what is no option of it is refused by name.
+Invariant: an exporter that cannot be loaded is listed with its problem and does not affect other exporters. Every field
+of a format's config is an option; any other option raises UsageError with its name.
 """
 
 import re
@@ -17,12 +17,12 @@ from art_otel.errors import UsageError
 from art_otel.exporting.exporter import Exporter, Format
 
 GROUP: Final = "art_otel.exporters"
-"""The entry-point group: a distribution registers an Exporter under the name of its trainer."""
+"""The entry-point group in which a distribution registers an Exporter under the name of its trainer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Installed:
-    """An entry point: its exporter, or why it is none."""
+    """An entry point with its exporter, or with the problem why there is none."""
 
     name: str
     distribution: str | None
@@ -31,12 +31,12 @@ class Installed:
 
 
 def installed_exporters() -> list[Installed]:
-    """Every exporter of the environment, by name."""
+    """All installed exporters by name."""
     return sorted(map(_load, _entries()), key=lambda installed: installed.name)
 
 
 def find_exporter(name: str) -> Exporter:
-    """The exporter of this name. Raises UsageError naming those there are."""
+    """The exporter with this name. Raises UsageError with the names of all exporters."""
     matches = [_load(entry) for entry in _entries() if entry.name == name]
     if not matches:
         there = ", ".join(sorted({entry.name for entry in _entries()})) or "none"
@@ -47,7 +47,7 @@ def find_exporter(name: str) -> Exporter:
 
 
 def find_format(exporter: Exporter, name: str | None) -> Format:
-    """The exporter's kind of this name, its first one without a name. Raises UsageError."""
+    """The exporter's format with this name; its first one without a name. Raises UsageError."""
     for file_format in exporter.formats:
         if name in (None, file_format.name):
             return file_format
@@ -56,7 +56,10 @@ def find_format(exporter: Exporter, name: str | None) -> Format:
 
 
 def _advice(name: str) -> str:
-    """How to get it. Whoever guesses a name is told of no distribution: anybody may have published one under it."""
+    """How to install an exporter of ours, or which ones there are. A guessed name is never advised to be installed.
+
+    Anybody may have published a distribution with that name.
+    """
     names = sorted(set(_names_of_extras()))
     if name in names:
         return f"; in a checkout of art-otel: pip install ./exporters/{name}"
@@ -67,7 +70,7 @@ def _names_of_extras() -> Iterator[str]:
     """The exporters of art-otel's repository: each is the distribution of an extra."""
     try:
         needs = requires("art-otel") or ()
-    except PackageNotFoundError:  # read from a folder that nobody installed
+    except PackageNotFoundError:  # art-otel runs from a folder and is not installed
         return
     for need in needs:
         match = re.match(r"art-otel-([a-z0-9-]+)", need)
@@ -101,7 +104,7 @@ class Option(NamedTuple):
 
 
 def options_of(file_format: Format) -> tuple[Option, ...]:
-    """The options of the format, in the order of its config."""
+    """The options of the format, in the order of its config's fields."""
     return tuple(_options(file_format))
 
 

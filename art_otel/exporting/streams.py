@@ -1,7 +1,7 @@
-"""Streams: what an encoder is given, from the data package, and which trajectories it gave no record of.
+"""Streams: the items that an encoder gets from the data package, and counts of trajectories without a record.
 
-Invariant: the same choice of trajectories stands behind every stream, and what it skips is counted. A trajectory is
-used if it has an item, and unless the encoder left out all of its items: then it is left out for their reason.
+Invariant: every stream uses the same selection of trajectories, and counts what it skips. A trajectory is used if it
+has an item with a record; if the encoder left out all of its items, it is left out for their most common reason.
 """
 
 import logging
@@ -41,7 +41,7 @@ class _RewardedItem(Protocol):
 
     @property
     def reward(self) -> float | None:
-        """The reward that it is trained with; None if it is unknown."""
+        """The reward that the item is trained with; None if it is unknown."""
         ...
 
 
@@ -53,7 +53,7 @@ class SkipCounts(NamedTuple):
 
 
 class Stream:
-    """Items for an encoder; counts are whole when the items are."""
+    """Items for an encoder. The counts are final when all items were read."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Stream:
         self._too_low = Counter[str]()
 
     def records(self, settings: object, stats: ExportStats) -> Iterator[Any]:
-        """The records that the format's encoder makes of the items with these settings."""
+        """Encode the items with the format's encoder and these settings."""
         source, encode = self._source, self._format.encode
         if isinstance(source, MessageBatches):
             return self._watched(source.examples_by_trajectory(), settings, stats)
@@ -90,19 +90,19 @@ class Stream:
         return encode(scored, settings, stats)
 
     def trajectories(self) -> int:
-        """How many were read."""
+        """How many trajectories were read."""
         return self._source.report.trajectories
 
     def used(self) -> int:
-        """How many are in the export."""
+        """How many trajectories are in the export."""
         return self._source.report.trajectories_used - self._too_low.total()
 
     def unsuccessful(self) -> int:
-        """How many of those that are imitated have a reward of 0 or less."""
+        """How many imitated trajectories have a reward of 0 or less."""
         return self._unsuccessful if self._format.is_imitated else 0
 
     def skipped(self) -> SkipCounts:
-        """What is not in the export, by reason."""
+        """Counts of what is not in the export, by reason."""
         source = self._source
         if isinstance(source, MessageBatches):
             parts = named("histories", source.report.histories_skipped)
@@ -117,11 +117,11 @@ class Stream:
         return SkipCounts(source.report.trajectories_skipped + self._too_low, parts)
 
     def changed(self) -> Counter[str]:
-        """What became of group ids."""
+        """Counts of what became of group ids."""
         return Counter({SHARED_GROUP_IDS: self._source.report.shared_group_ids})
 
     def not_carried(self) -> dict[str, NotCarried]:
-        """The fields that the format has no place for, with the number of selected trajectories that have them."""
+        """Fields that the format cannot contain, with the number of selected trajectories that have them."""
         declared = self._format.not_carried
         counts = {name: 0 for name in declared if name in _KNOWN}
         if counts:
@@ -134,7 +134,7 @@ class Stream:
         return fields_of | ({} if self._format.advantage or self._advantage in (DEFAULT, None) else _NO_ADVANTAGES)
 
     def other_rewards(self) -> tuple[str, ...]:
-        """The names of the rewards that there are, where the one that counts is nowhere."""
+        """The names of the existing rewards, if no selected trajectory has the reward that counts."""
         source = self._source
         if isinstance(source, Batches):
             is_missing = not source.plan().is_rewarded
@@ -146,7 +146,7 @@ class Stream:
         """The sequences of each trajectory, without those whose reward is below `min_reward`."""
         self._too_low, self._repeated, seen = Counter[str](), Counter[str](), set[tuple[bytes, bytes]]()
         for sequences in source.sequences_by_trajectory():
-            # A smallest reward is asked for only where all sequences of a trajectory have one.
+            # `min_reward` is only allowed with credits that give all sequences of a trajectory one reward.
             reason = too_low(sequences[0].reward, self._min_reward) if sequences else None
             if reason is None and self._dedupe and sequences:
                 keys = {(one.input_ids.tobytes(), one.loss_mask.tobytes()): one for one in reversed(sequences)}
@@ -163,10 +163,10 @@ class Stream:
     def _watched(
         self, of_trajectories: Iterator[Iterable[_RewardedItem]], settings: object, stats: ExportStats
     ) -> Iterator[Any]:
-        """The records, while each trajectory is counted: as left out, or as unsuccessful if its rewards are low.
+        """Pass the records on, and count each trajectory: as left out, or as unsuccessful if its rewards are low.
 
-        An encoder gives the records of an item, or counts why there is none, before it takes the next one. So when it
-        takes the next, it is known whether this one was left out.
+        An encoder gives the records of an item, or counts the reason for none, before it takes the next item. So when
+        it takes the next item, it is known whether the previous one was left out.
         """
         self._unsuccessful = records = 0
 
@@ -200,9 +200,9 @@ def open_stream(  # every one is an option that users know by its name
     dedupe: bool = False,
     **selection: Unpack[SelectionKeywords],
 ) -> Stream:
-    """Open the stream of the format, from sources and options that can be gone through again.
+    """Open the stream of the format. Sources and options are read more than once, so they must not be iterators.
 
-    Raises StoreError, UsageError.
+    Raises StoreError if a source cannot be read, UsageError for options that the format does not support.
     """
     check_reward(reward)
     if reward is not None and find_credit(credit).name != "outcome_reward":
@@ -243,7 +243,7 @@ def open_stream(  # every one is an option that users know by its name
 
 
 def _check(file_format: Format, credit: Credit, max_tokens: int | None, min_reward: float | None) -> None:
-    """Raise UsageError for what is asked of a format that has nothing of it."""
+    """Raise UsageError for an option that the format does not support."""
     if max_tokens is not None and file_format.input != "sequences":
         raise UsageError(
             f"max_tokens={max_tokens}: {file_format.name} holds {file_format.input}, which are not cut by tokens"
@@ -273,12 +273,12 @@ def _check(file_format: Format, credit: Credit, max_tokens: int | None, min_rewa
 
 
 def named(what: str, counts: Mapping[str, int]) -> Counter[str]:
-    """The counts by reason, with what they are of before each reason."""
+    """The counts by reason, with the kind of item before each reason: `completions: another model`."""
     return Counter({f"{what}: {reason}": count for reason, count in counts.items()})
 
 
 def count_skipped(skipped: Counter[str], counts: Mapping[str, int], warning: str) -> None:
-    """Add counts by reason. A reason that is met for the first time is logged, in the place of `%s` in the warning."""
+    """Add counts by reason. A new reason is logged once, in place of `%s` in the warning."""
     for reason, count in counts.items():
         if count and reason not in skipped:
             logger.warning(warning, reason)
@@ -287,7 +287,7 @@ def count_skipped(skipped: Counter[str], counts: Mapping[str, int], warning: str
 
 
 _UNREAD: Final = frozenset({"choices", "input_messages", "prompt_token_ids", "turns"})
-"""What an outline is read without."""
+"""The fields that an outline does not have."""
 _KNOWN: Final = (
     frozenset(field.name for field in fields(Trajectory)) | frozenset(CallRecord.__struct_fields__)
 ) - _UNREAD
@@ -295,5 +295,5 @@ _EMPTY: Final[tuple[object, ...]] = (None, (), {})
 
 
 def _has(trajectory: Trajectory, name: str) -> bool:
-    """Whether the trajectory, or one of its calls, has a value of this name."""
+    """Whether the trajectory, or one of its calls, has a value in the field with this name."""
     return any(getattr(owner, name, None) not in _EMPTY for owner in (trajectory, *trajectory.calls))

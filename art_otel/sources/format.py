@@ -1,11 +1,14 @@
-"""Format: a dump format, recognized by its content and read as a stream of records; the registry; what is set aside.
+"""Format: what a dump format is (recognized by content, read as a stream of records), and the registry of all formats.
 
-Invariant: a format never raises for what stands in a dump. Each piece becomes a Span, a LogRecord or a Quarantined, and
-`FileStats` counts it, so that nothing is lost silently. Every Quarantined made here names the file, the line or message
-and, as far as they are known, the trace, the span and the field, in that order:
-`traces.jsonl:17 / trace 4bf9… / span 00f0… / attributes["art.reward"]`; what is beyond a limit says which option raises
-it. Detection takes the first format that knows the content, so the narrower one stands first. A new format is a module
-and its line in `_MODULES`; it is loaded when its turn comes: most dumps are of the first, and loading takes time.
+Invariant: a format raises for no content of a dump. Each piece becomes a Span, a LogRecord or a Quarantined, and is
+counted in `FileStats`, so that nothing is lost silently. The path of a Quarantined has the file, the line or message
+and, if known, the trace, the span and the field; a limit's detail names the option that raises the limit:
+
+    traces.jsonl:17 / trace 4bf9… / span 00f0… / attributes["art.reward"]
+
+The first format that recognizes the content is used, so a narrow format must come before a wide one. How to add a
+format: a module with a `FORMAT`, and its line in `_MODULES`. Modules are loaded one by one during detection, because
+loading takes time and most dumps have the first format.
 """
 
 import io
@@ -31,11 +34,11 @@ LimitName: TypeAlias = Literal[
 ]
 
 MAX_LIMIT: Final = 1 << 60
-"""Larger ones do not fit what counts bytes in C."""
+"""The largest limit: larger numbers overflow counters of bytes in C."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes are bytes after decompression. Raises UsageError for a limit that cannot be one."""
+    """The limits of reading. Sizes are in bytes after decompression. Raises UsageError for a limit out of range."""
 
     max_message_bytes: Annotated[int, Meta(description="one line, JSON document or protobuf message")] = 256 << 20
     max_decompressed_bytes: Annotated[int, Meta(description="what one file decompresses to")] = 1 << 40
@@ -51,12 +54,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def option_of(name: str) -> str:
-    """Name the option of the command line that sets a limit."""
+    """The command line's option that sets a limit: `--max-message-bytes`."""
     return f"--{name.replace('_', '-')}"
 
 
 def advice(name: LimitName) -> str:
-    """Say what to do to read what is beyond a limit."""
+    """Advice on how to read content that is over a limit."""
     return f"raise {option_of(name)} (Limits.{name}) to read this"
 
 
@@ -65,19 +68,19 @@ MessageT = TypeVar("MessageT")
 MAX_NAME: Final = 200
 
 _FAULT: Final = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
-"""The path to a field of the wrong type, with which msgspec's message ends."""
+"""The path of the bad field at the end of msgspec's error message."""
 
 Ids: TypeAlias = tuple[str | None, str | None]
-"""(trace_id, span_id), each None where it is not known."""
+"""(trace_id, span_id); None for an unknown one."""
 
 NO_IDS: Final[Ids] = (None, None)
 
 Site: TypeAlias = tuple[str, str | None]
-"""Where a value stands: the path of its owner (empty, or `events[0].`) and its name; `("body", None)` for a body."""
+"""The place of a value: its owner's path (empty, or `events[0].`) and its name; `("body", None)` for a log's body."""
 
 
 class Refused(Exception):  # noqa: N818 # it becomes a Quarantined and is no error of the program
-    """A message that cannot be a record. `where` is the path inside it."""
+    """A message cannot become a record. `where` is the path of the problem inside of the message."""
 
     def __init__(self, reason: QuarantineReason, where: str = "", detail: str = "") -> None:
         super().__init__(reason, where, detail)
@@ -88,7 +91,7 @@ class Refused(Exception):  # noqa: N818 # it becomes a Quarantined and is no err
     def quarantine(
         self, location: str, kind: Kind = "unknown", ids: Ids = NO_IDS, *, partial: bool = False
     ) -> Quarantined:
-        """Make the Quarantined of the record, or of the piece of it, that stands at `location` (`file:line`)."""
+        """Make the Quarantined of the record, or of a part of it (`partial`), at `location` (`file:line`)."""
         trace_id, span_id = ids
         steps = (location, trace_id and f"trace {trace_id}", span_id and f"span {span_id}", self.where)
         return Quarantined(
@@ -103,23 +106,23 @@ class Refused(Exception):  # noqa: N818 # it becomes a Quarantined and is no err
 
 
 class DroppedFields(dict[QuarantineReason, dict[str, None]]):
-    """The fields that a kept record loses: the reason, and the paths of as many as one detail can name."""
+    """The fields that a kept record loses: by reason, the paths of as many fields as one detail can name."""
 
     def note(self, where: str, reason: QuarantineReason) -> None:
         """Note that the field at `where` is lost."""
         places = self.setdefault(reason, {})
-        if len(places) < MAX_DETAIL:  # a record may lose millions
+        if len(places) < MAX_DETAIL:  # a record may lose millions of fields
             places[where] = None
 
     def quarantine(self, location: str, kind: Kind = "unknown", ids: Ids = NO_IDS) -> Iterator[Quarantined]:
-        """Make a partial Quarantined for each reason. The path leads to the first field, the detail names the rest."""
+        """Make a partial Quarantined for each reason: its path has the first field, its detail the others."""
         for reason, (first, *others) in self.items():
             detail = f"also: {', '.join(others)}" if others else ""
             yield Refused(reason, first, detail).quarantine(location, kind, ids, partial=True)
 
 
 def attribute_path(site: Site) -> str:
-    """Name an attribute with its owner before it, as `events[0].attributes["art.reward"]`."""
+    """The path of an attribute, with its owner: `events[0].attributes["art.reward"]`."""
     owner, name = site
     return owner if name is None else f"{owner}attributes[{json.dumps(name[:MAX_NAME])}]"
 
@@ -147,17 +150,16 @@ UNKNOWN_FORMAT: Final = "no known format"
 
 
 class FileStats(msgspec.Struct, kw_only=True):
-    """Filled while a file is read; final when the iterator of `read_file` ends.
+    """Counts of one file. They grow while the file is read, and are final when the iterator of `read_file` ends.
 
-    `bytes` counts what was read from the file (compressed). `quarantined` counts records and rubbish set aside whole,
-    `partly_quarantined` the partial Quarantined of records that were kept. `logs_without_span` counts log records that
-    belong to no span, `other_signals` requests with metrics or profiles; neither is quarantined.
-    `replaced` counts the characters U+FFFD that stand for what no text can hold: halves of emoji (surrogate pairs), and
-    bytes that are no UTF-8.
-    `unread_content` counts references to content that was not read, `unread_example` names one and says why.
-    `without_time` counts rewards that do not say when they were given. `not_in_format` says what the format cannot
-    carry.
-    `note` says why a file gave nothing, `error` why it could not be read.
+    - `bytes`: compressed bytes that were read from the file.
+    - `quarantined`: records and rubbish that were lost whole; `partly_quarantined`: losses of kept records.
+    - `logs_without_span`: log records without a span; `other_signals`: requests with metrics or profiles. Neither is
+      quarantined.
+    - `replaced`: characters U+FFFD in place of halves of emoji (surrogates) and of bytes that are no UTF-8.
+    - `unread_content`: references to content that was not read; `unread_example` has one of them with the reason.
+    - `without_time`: rewards without a time. `not_in_format`: what the format cannot contain.
+    - `note`: why a file gave nothing; `error`: why it could not be read.
     """
 
     path: str = ""
@@ -179,7 +181,7 @@ class FileStats(msgspec.Struct, kw_only=True):
     error: str | None = None
 
     def add(self, other: "FileStats") -> None:
-        """Add what another process read of the same file."""
+        """Add the counts of another process for another part of the same file."""
         for name in self.__struct_fields__:
             count = getattr(other, name)
             if isinstance(count, int):
@@ -192,7 +194,7 @@ Record: TypeAlias = Span | LogRecord | Quarantined
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One input being read: `path` names it in every Quarantined, `secrets` is for those in logs of agents."""
+    """One input while it is read. `path` is its name in every Quarantined; `secrets` are rules for agents' logs."""
 
     path: str
     limits: Limits
@@ -201,7 +203,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableRow(NamedTuple):
-    """A row of a table: its number, from 1, its values by column, and why others of them cannot be read."""
+    """A row of a table: its number (from 1), its values by column, and why other values of it cannot be read."""
 
     number: int
     values: dict[str, Value]
@@ -211,8 +213,8 @@ class TableRow(NamedTuple):
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """How a format is read from Parquet.
 
-    A table that has the columns `ids` is one of the format. Of it only they, `others` and those that begin with
-    `prefix` are read, so that no column that was added costs a row.
+    A table with the columns `ids` has this format. Only these columns, `others` and those that begin with `prefix` are
+    read, so that unknown columns cannot make rows unreadable.
     """
 
     ids: frozenset[str]
@@ -231,13 +233,12 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 class SourceFormat(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the registry.
 
-    `not_in_format` says for the report, in a few words each, what the format cannot carry (types, resource
-    attributes …).
-    `detects` sees the first bytes of the decompressed content (up to 1 MiB, fewer only when there are no more).
-    `cuts` matches, from a line feed on, the end of any line behind which a dump can be cut into parts that are read
-    apart; None: nowhere.
-    `reads` gets the decompressed stream from its beginning; its first `peek` shows the bytes that `detects` saw.
-    `table` reads the rows of a Parquet file; None: the format does not come as one.
+    - `detects` gets the first bytes of the decompressed content (1 MiB, or all of a smaller file).
+    - `reads` gets the decompressed stream from its beginning; its first `peek` has the bytes that `detects` got.
+    - `cuts` matches, from a line feed on, at a line after which a dump can be cut into parts that are read in parallel;
+      None: nowhere.
+    - `table` reads the rows of a Parquet file; None: the format is never Parquet.
+    - `not_in_format` names for the report what the format cannot contain (types, resource attributes …).
     """
 
     name: str
@@ -283,17 +284,17 @@ def all_formats() -> Iterator[SourceFormat]:
 
 
 def detect_format(head: bytes) -> SourceFormat | None:
-    """Find the format whose content begins like this; None when no format does."""
+    """Find the format whose content begins with these bytes; None if there is none."""
     return next((one for one in all_formats() if one.detects(head)), None)
 
 
 def detect_table(columns: Collection[str]) -> SourceFormat | None:
-    """Find the format of a Parquet table with these columns; None when no format does."""
+    """Find the format of a Parquet table with these columns; None if there is none."""
     return next((one for one in all_formats() if one.table and one.table.ids.issubset(columns)), None)
 
 
 def format_named(name: str) -> SourceFormat:
-    """Find a format by its name. Raises UsageError, which lists all names, when there is none."""
+    """Find a format by its name. Raises UsageError with all names if there is no such format."""
     chosen = next((one for one in all_formats() if one.name == name), None)
     if chosen is None:
         raise UsageError(f"no format {name!r}; there are {', '.join(one.name for one in all_formats())}")

@@ -1,10 +1,15 @@
-"""The JSON documents of a dump: one a line, or over several lines, one after the other; and the objects in them.
+"""JSON documents: read the JSON documents of a dump, one per line or over several lines, and the objects in them.
 
-Invariant: a document begins with a line, and ends before the next line that begins with a bracket unless it is whole
-in one line, so that a broken one costs no other. No more than the limit is held. Nothing here raises for any bytes.
-What a strict decoder refuses (NaN, several values in a line, text between values, halves of characters) is read in a
-second attempt. An object that is broken or torn is refused with all behind it, up to the beginning of another one that
-its writer cannot have written inside it; of one that ends too early the element at the tear goes.
+    {"a": 1}          a document in one line
+    {                 a document over several lines: it ends before the next line that begins with a bracket
+      "b": 2
+    }
+    {"c": 3, "d       a torn document: {"c": 3} can be recovered (`parse_torn`)
+
+Invariant: a broken document costs no other document. Memory has at most `limit` bytes of a document. Nothing here
+raises for any bytes. Documents that a strict decoder refuses (NaN, several values in a line, text between values,
+halves of characters) are read in a second attempt. A broken object is refused with everything after it, up to the
+beginning of another one that cannot be inside of it; of a torn one only the element at the tear is lost.
 """
 
 import codecs
@@ -30,16 +35,17 @@ _LONGEST_WORD: Final = len("-Infinity")
 _SURROGATES: Final = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
-"""An escape in a string; the group is half of a surrogate pair without its other half."""
+"""An escape in a JSON string; the group matches half of a surrogate pair without its other half."""
 
 _TORN_MEMBER: Final = re.compile(r'(?:,|(?<=[{\[]))\s*+(?:"[^"\\]*+(?:"\s*+(?::\s*+[\w.+-]*+)?)?|[\w.+-]*+)$')
-"""A name without its value, or a word that may go on. jiter would leave it out, so that what is whole looked torn."""
+"""A torn name without its value, or a torn word. jiter would silently drop it, so that the whole value before it would
+count as torn."""
 
 _MAX_MEMBER: Final = 4 << 10
-"""Characters at the end of a text in which a torn member is looked for."""
+"""How many characters at the end of a text are searched for a torn member."""
 
 _SENTINELS: Final = (",null", ',"":null', "")
-"""Written behind a torn text, so that what is open there ends with it. Which one fits depends on the open bracket."""
+"""Appended to a torn text, so that the last open list or object ends with a null. Its bracket decides which fits."""
 
 _Step: TypeAlias = tuple[Any, Any]
 """A list or an object, and the key of its last value."""
@@ -47,10 +53,10 @@ _Step: TypeAlias = tuple[Any, Any]
 T = TypeVar("T")
 Decode: TypeAlias = Callable[[bytes | memoryview], T]
 _STARTS: Final = b"\x1e" + codecs.BOM_UTF8
-"""What may stand before a document: the mark of a JSON text sequence, and that of a file."""
+"""Bytes that may be before a document: the separator of a JSON text sequence, and a byte order mark."""
 
 _SEPARATORS: Final = _STARTS + b" \t\r\n,[]"
-"""What may stand around an item of a list that has an item a line."""
+"""Bytes that may be around an item of a list with one item per line."""
 
 _BRACKETS: Final = (b"{", b"[")
 _BLOCK_BYTES: Final = 16 << 20
@@ -58,7 +64,7 @@ _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Document(NamedTuple, Generic[T]):
-    """A document that begins in line `line`; `data` is None for one over the limit, `value` UNSET for a broken one.
+    """A document that begins in line `line`; `data` is None if it is over the limit, `value` UNSET if it is broken.
 
     `replaced` counts the characters that `repair` replaced.
     """
@@ -70,10 +76,10 @@ class Document(NamedTuple, Generic[T]):
 
 
 class Lines:
-    """Each line that is not blank with its number; None instead of one longer than `limit` bytes, which is skipped.
+    """Each line that is not blank, with its number; None in place of a line of more than `limit` bytes.
 
-    A line is a view of the block that it was read in, and copied only where it goes on in the next: `readline` copies a
-    long line three times.
+    A line is a view of the block that was read, and copied only if it continues in the next block. (`readline` copies a
+    long line three times.)
     """
 
     def __init__(self, stream: io.BufferedReader | io.BytesIO, limit: int, block_bytes: int = _BLOCK_BYTES) -> None:
@@ -88,7 +94,7 @@ class Lines:
         return returned or next(self._lines)
 
     def give_back(self, number: int, line: memoryview) -> None:
-        """Give the last line once more, before all that follow."""
+        """Put the last line back, so that it is the next one again."""
         self._returned = (number, line)
 
 
@@ -119,11 +125,12 @@ def _joined(pieces: list[memoryview]) -> memoryview | None:
 
 def _is_not_blank(numbered: tuple[int, memoryview | None]) -> bool:
     line = numbered[1]
+    # The first byte decides nearly always, so that long lines are not copied.
     return line is None or not (bytes(line[:1]).isspace() and bytes(line).isspace())
 
 
 def read_documents(stream: io.BufferedReader | io.BytesIO, limit: int, decode: Decode[T]) -> Iterator[Document[T]]:
-    """Read each document of a stream, at most `limit` bytes long, with what `decode` makes of it."""
+    """Read each document of a stream, of at most `limit` bytes, and decode it with `decode`."""
     lines = Lines(stream, limit)
     for number, line in lines:
         if line is None:
@@ -141,7 +148,7 @@ def read_documents(stream: io.BufferedReader | io.BytesIO, limit: int, decode: D
 
 
 def read_documents_of(data: bytes, decode: Decode[T]) -> Iterator[Document[T]]:
-    """Read each document of bytes that are in memory: mostly one."""
+    """Read each document of bytes in memory, mostly a single one."""
     try:
         yield Document(1, data, decode(data))
     except _UNDECODABLE:
@@ -158,7 +165,7 @@ def _decode_item(data: bytes, decode: Decode[T]) -> T | UnsetType:
 
 
 def _long_document(number: int, first: bytes, lines: Lines, limit: int, decode: Decode[T]) -> Document[T]:
-    """Read the lines that go on from a first one, and decode them together."""
+    """Read the lines that continue a first one, and decode them together."""
     data = _with_following_lines(first, lines, limit)
     if data is None:
         return Document(number, None)
@@ -170,7 +177,7 @@ def _long_document(number: int, first: bytes, lines: Lines, limit: int, decode: 
 
 
 def _with_following_lines(first: bytes, lines: Lines, limit: int) -> bytes | None:
-    """Join a line with those up to the next that begins with a bracket; None when that is over the limit."""
+    """Join a line with the lines up to the next one that begins with a bracket; None if this is over the limit."""
     parts, size = list[bytes | memoryview]([first]), len(first)
     for number, line in lines:
         if line is not None and bytes(line).lstrip(_STARTS).startswith(_BRACKETS):
@@ -183,7 +190,7 @@ def _with_following_lines(first: bytes, lines: Lines, limit: int) -> bytes | Non
 
 
 def object_of(document: Document[Value]) -> dict[str, Value]:
-    """The object that a document is. Raises Refused."""
+    """The object of a document. Raises Refused if it is broken, over the limit, or no object."""
     if document.data is None:
         raise Refused("over a limit", detail=too_long("").detail)
     if document.value is UNSET:
@@ -193,9 +200,9 @@ def object_of(document: Document[Value]) -> dict[str, Value]:
     return document.value
 
 
-@lru_cache(maxsize=1)  # each format asks for those of the same head
+@lru_cache(maxsize=1)  # during detection all formats ask for the same head
 def objects_in_head(head: bytes) -> tuple[dict[str, Value], ...]:
-    """Decode the objects that the first bytes of a dump hold, out of the lists around them; the last may be cut off."""
+    """Decode the objects in the first bytes of a dump, also out of lists around them; the last one may be cut."""
     if b"{" not in head:
         return ()
     objects: list[dict[str, Value]] = []
@@ -206,7 +213,7 @@ def objects_in_head(head: bytes) -> tuple[dict[str, Value], ...]:
 
 
 def head_detector(matches: Callable[[dict[str, Value]], bool]) -> Callable[[bytes], bool]:
-    """Make a function that says whether any object in the first bytes of a dump matches."""
+    """Make a function for `SourceFormat.detects`: whether any object in the first bytes of a dump matches."""
     return lambda head: any(map(matches, objects_in_head(head)))
 
 
@@ -229,7 +236,7 @@ def is_list(value: Value) -> TypeGuard[list[Value]]:
 
 
 def items_of(value: Value) -> Iterator[Value]:
-    """Flatten lists, lists of lists, and the answers of APIs, `{"data": […]}`; any other value is one item."""
+    """Flatten lists, nested lists, and answers of APIs (`{"data": […]}`); any other value is one item."""
     waiting = [value]
     while waiting:
         item = waiting.pop()
@@ -250,7 +257,7 @@ def encode(value: Value) -> str:
 
 
 def text_or_json(value: Value) -> str | None:
-    """A text as it is, JSON of any other value but None."""
+    """A text or None unchanged; any other value as JSON text."""
     return value if value is None or isinstance(value, str) else encode(value)
 
 
@@ -260,7 +267,7 @@ def text_or_none(value: Value) -> str | None:
 
 
 class Piece(NamedTuple):
-    """A value that begins `lines` lines after its document, or the Refused of a `text` that is none."""
+    """A value that begins `lines` lines after its document's begin; or the Refused of a `text` that is no value."""
 
     lines: int
     value: Value | Refused
@@ -268,10 +275,10 @@ class Piece(NamedTuple):
 
 
 def parse_values(data: bytes, beginning: re.Pattern[str] | None = None) -> Iterator[Piece]:
-    """Parse one value after the other, with Python's json, which takes NaN and Infinity.
+    """Parse one value after the other, with Python's json, which accepts NaN and Infinity.
 
-    Bytes that are no UTF-8 become U+FFFD: a typed decoder does not look at them in the name of a field that it skips.
-    `beginning` matches how a value begins, and nothing inside one: a writer that died may have left one torn before it.
+    Bytes that are no UTF-8 become U+FFFD. `beginning` matches the begin of a value, and nothing inside of one: reading
+    continues there after a torn value, which a killed writer left.
     """
     text = data.decode(errors="replace")
     position = counted = lines = 0
@@ -287,14 +294,14 @@ def parse_values(data: bytes, beginning: re.Pattern[str] | None = None) -> Itera
         try:
             value, position = _DECODER.raw_decode(text, start)
         except json.JSONDecodeError as error:
-            if text[start] == "[":  # its items are read one by one
+            if text[start] == "[":  # skip the bracket of a broken list, and read its items one by one
                 position = start + 1
                 continue
             following = beginning.search(text, start + 1) if beginning and beginning.match(text, start) else None
             position = following.start() if following else len(text)
             broken = text[start:position]
             yield Piece(lines, _refused(error, error.pos - start, len(broken.rstrip())), broken)
-        except (ValueError, RecursionError) as error:  # a number of thousands of digits is the other one
+        except (ValueError, RecursionError) as error:  # ValueError: a number with thousands of digits
             reason = "nested too deep" if isinstance(error, RecursionError) else "not JSON"
             yield Piece(lines, Refused(reason, detail=str(error)), text[start:])
             return
@@ -308,18 +315,18 @@ def _skip_separators(text: str, position: int) -> int:
 
 
 def _refused(error: json.JSONDecodeError, position: int, end: int) -> Refused:
-    """Say what is wrong at a position in a value that ends at `end`."""
+    """The problem at a position in a value that ends at `end`: torn if it is at the end, otherwise no JSON."""
     is_torn = error.msg.startswith("Unterminated string") or position >= end - _LONGEST_WORD
     return Refused("torn" if is_torn else "not JSON", detail=f"{error.msg.removesuffix(' at')} at character {position}")
 
 
 def repair(data: bytes) -> tuple[bytes, int]:
-    """Write U+FFFD for each byte that is no UTF-8 and each half of a surrogate pair, and count them.
+    """Replace bytes that are no UTF-8, and halves of surrogate pairs, by U+FFFD; also return their number.
 
-    OTel JS writes such halves when it cuts a text inside an emoji, C++ and Go such bytes.
+    OTel JS writes such halves when it cuts a text inside of an emoji; C++ and Go write such bytes.
     """
     if data.isascii() and b"\\ud" not in data and b"\\uD" not in data:
-        return data, 0
+        return data, 0  # fast path: without such escapes ASCII needs no repair
     text = data.decode(errors="replace")
     replaced = text.count("\ufffd") - data.count("\ufffd".encode())
 
@@ -333,22 +340,24 @@ def repair(data: bytes) -> tuple[bytes, int]:
 
 
 def split_torn(text: str, holders: frozenset[str]) -> tuple[list[Value], Value]:
-    """Parse a torn text to the whole values before the tear, and the element that the tear cut.
+    """Parse a torn text into the whole values before the tear, and the element that was torn.
 
-    Objects around records have the fields `holders`, which lead to them. Records have none of them.
+        {"spans": [{"id": 1}, {"id": 2, "na        holders {"spans"}: [{"spans": [{"id": 1}]}], {"id": 2}
+
+    `holders` are the fields that lead to records. Records themselves have none of these fields.
     """
     values = [parse_torn(text)]
     steps: list[_Step] = [(values, -1)]
     while (step := _next_step(*steps[-1], holders)) is not None:
         steps.append(step)
     while steps[-1][1] in holders and len(holders.intersection(steps[-1][0])) == 1:
-        steps.pop()  # nothing else is in the object, so it is the element
+        steps.pop()  # an object with only this holder is itself the torn element
     container, key = steps[-1]
     return values, container.pop(key)
 
 
 def _next_step(container: Any, key: Any, holders: frozenset[str]) -> _Step | None:  # noqa: ANN401 # see _Step
-    """Go into what stands last, which is torn, as long as there may be records in it."""
+    """Go into the last value, which is torn, as long as it may have records inside."""
     last: Value = container[key]
     if key != -1 and key not in holders:
         return None
@@ -358,7 +367,7 @@ def _next_step(container: Any, key: Any, holders: frozenset[str]) -> _Step | Non
 
 
 def parse_torn(text: str) -> Value:
-    """Parse a torn text as far as it goes. What is open at its end may hold one null more; None for what is no JSON."""
+    """Parse a torn text up to its end. The last open value may have an extra null; None if it is no JSON."""
     text = text.rstrip()
     member = _TORN_MEMBER.search(text, max(0, len(text) - _MAX_MEMBER))
     text = text[: member.start()] if member else text

@@ -1,8 +1,12 @@
-"""read_file: the records of one input, whatever its format and compression; plan_splits: what one process reads.
+"""Reader: `read_file` reads the records of one input; `plan_splits` divides inputs among tasks.
 
-Invariants: what stands in a file never raises; only a file that cannot be opened, or that somebody named and whose
-format nobody knows, raises SourceError. Every byte of the inputs is in exactly one split, a byte range begins and ends
-where a line does, and the splits depend on the inputs and `split_bytes` only.
+    for source in find_inputs(["dumps/"]):
+        for record in read_file(source, FileStats()):
+            ...
+
+Invariant: no content of a file raises an error. Only a file that cannot be opened, or that the user named and that has
+no known format, raises SourceError. Every byte of the inputs is in exactly one split; a byte range begins and ends at
+line ends; the splits depend on the inputs and `split_bytes` only.
 """
 
 import io
@@ -44,7 +48,7 @@ from art_otel.spans import Quarantined, Span
 
 _BLOCK: Final = 1 << 20
 _LOOKAHEAD: Final = 1 << 12
-"""What a pattern of `SourceFormat.cuts` matches need not be seen beyond so many bytes."""
+"""The most bytes that a pattern of `SourceFormat.cuts` needs to match."""
 
 
 def read_file(
@@ -59,12 +63,12 @@ def read_file(
 ) -> Iterator[Record]:
     """Read every record of one file in its order, and fill `stats` on the way.
 
-    `on_bytes` is told how many bytes of the file (compressed ones) each read took, for a progress bar. `format` is what
-    somebody says the file is; without it the content decides. `secrets` says what becomes of those in logs of agents;
-    other formats are read as they are. `prefetcher` fetches files of stores before they are
-    read; without it each is fetched when it is read. Raises SourceError, at the first record, for a file
-    that cannot be opened or read, and for one that was named explicitly but whose format nobody knows; one found in a
-    folder gives nothing then and says so in `stats.note`.
+    `on_bytes` is called with the (compressed) bytes of each read, for a progress bar. `format` is the file's format;
+    None: detected by content. `secrets` are rules for secrets in logs of agents; other formats are read unchanged.
+    `prefetcher` fetches files of stores early; without it each file is fetched when it is read.
+
+    Raises SourceError, at the first record, for a file that cannot be opened or read, and for a file of unknown format
+    that the user named. A file of unknown format in a folder gives nothing, with a note in `stats.note`.
     """
     stats.path = input.name
 
@@ -79,6 +83,7 @@ def read_file(
             stats.compression = opened.compression
             if opened.compression == "parquet":
                 yield from _read_table(input, opened, reading, format)
+                # Columns that are not needed are not read: for a progress bar the whole file is done all the same.
                 consumed(max((input.size or 0) - stats.bytes, 0))
                 return
             dump_format = format or (format_named(input.byte_range.format) if input.byte_range else None)
@@ -134,7 +139,7 @@ def _refuse(source: InputFile, stats: FileStats, why: str | None) -> None:
 
 
 def _counted(records: Iterator[Record], opened: OpenInput, reading: Reading) -> Iterator[Record]:
-    """Count the records in the stats, and add what cannot be read of the stream."""
+    """Count the records in the stats, and add a Quarantined for each unreadable piece of the stream."""
     stats = reading.stats
     last: Record | None = None
     for last in records:
@@ -143,7 +148,7 @@ def _counted(records: Iterator[Record], opened: OpenInput, reading: Reading) -> 
         elif isinstance(last, Quarantined):
             stats.partly_quarantined += last.partial
             stats.quarantined += not last.partial
-        elif last.span_id:  # those without are counted already
+        elif last.span_id:  # log records without a span were counted before
             stats.log_records += 1
         yield last
     yield from _end(opened, last, reading)
@@ -156,7 +161,7 @@ def _in_whole_file(records: Iterator[Record], source: InputFile) -> Iterator[Rec
         if not isinstance(record, Quarantined) or source.byte_range is None:
             yield record
             continue
-        if lines is None:  # they are rare, and counting lines takes time
+        if lines is None:  # counted only now: quarantined records are rare, and counting lines takes time
             lines = _lines_before(source, source.byte_range.start)
         yield _renumbered(record, source.name, lines)
 
@@ -169,7 +174,7 @@ def _renumbered(quarantined: Quarantined, name: str, lines: int) -> Quarantined:
 
 
 def _end(opened: OpenInput, last: Record | None, reading: Reading) -> Iterator[Record]:
-    """Quarantine each piece of the stream that cannot be read, unless `last` says already that its end is torn."""
+    """Quarantine each unreadable piece of the stream; but not a torn end that `last` has reported already."""
     is_torn = isinstance(last, Quarantined) and last.reason == "torn"
     for reason, detail, location in opened.failures:
         if location or reason != "torn" or not is_torn:
@@ -182,8 +187,8 @@ def plan_splits(
 ) -> list[tuple[InputFile, ...]]:
     """Divide the inputs, in their order, into splits of about `split_bytes`.
 
-    Small inputs are put together. A larger one is cut where its format, given or detected, says that it can be, and is
-    a split of its own where it cannot. Inputs of unknown size count as small.
+    Small inputs share a split. A larger one is cut, if its format (given or detected) can be cut, else it is a split of
+    its own. Inputs of unknown size count as small.
     """
     splits: list[tuple[InputFile, ...]] = []
     together: list[InputFile] = []
@@ -199,7 +204,7 @@ def plan_splits(
 
 
 def _parts(source: InputFile, split_bytes: int, dump_format: SourceFormat | None) -> Iterable[InputFile]:
-    """Cut an input into parts of about one size; the input itself where it cannot be cut."""
+    """Cut an input into parts of about equal size; return the input itself if it cannot be cut."""
     size = source.size or 0
     if source.byte_range is not None:
         return (source,)
@@ -211,7 +216,7 @@ def _parts(source: InputFile, split_bytes: int, dump_format: SourceFormat | None
     for number in range(1, count):
         ends.append(_next_cut(source, max(size * number // count, ends[-1]), dump_format.cuts))
     ends = sorted({*ends, size})
-    if len(ends) == 2:  # it was cut nowhere
+    if len(ends) == 2:  # only its begin and its end: no cut was found
         return (source,)
     return [
         msgspec.structs.replace(
@@ -222,7 +227,7 @@ def _parts(source: InputFile, split_bytes: int, dump_format: SourceFormat | None
 
 
 def line_format(source: InputFile) -> SourceFormat | None:
-    """Find the format of an input of lines, compressed or not; None where it is no such format."""
+    """Find the format of an input, compressed or not, if it is a format of lines; otherwise None."""
     dump_format: SourceFormat | None = None
     with suppress(SourceError), open_input(source, Limits(), lambda _: None) as opened:
         dump_format = detect_format(opened.stream.peek(HEAD_BYTES))
@@ -233,13 +238,13 @@ def _cuttable_format(source: InputFile, dump_format: SourceFormat | None = None)
     """Find the format of an input that can be cut; None for one that cannot."""
     head = next(_blocks(source, 0), b"")
     if compression_of(head) is not None:
-        return None  # also where its bytes let a text shine through, as fast levels of zstd do
+        return None  # tested first: fast levels of zstd leave text readable, which would be detected
     dump_format = dump_format or detect_format(head)
     return dump_format if dump_format is not None and dump_format.detects(head) else None
 
 
 def _next_cut(source: InputFile, position: int, cuts: re.Pattern[bytes]) -> int:
-    """Find where the input can be cut next, which may be further away than memory holds; its end where it cannot."""
+    """Find the next place where the input can be cut, block by block; its end if there is none."""
     data = b""
     for block in _blocks(source, position):
         data += block
@@ -251,7 +256,7 @@ def _next_cut(source: InputFile, position: int, cuts: re.Pattern[bytes]) -> int:
 
 
 def _first_cut(data: bytes, cuts: re.Pattern[bytes]) -> int | None:
-    """Find the first line behind which the bytes can be cut. A pattern is slow, so only the ends of lines are tried."""
+    """Find the first line after which the bytes can be cut. The pattern is slow, so only line ends are tried."""
     end = data.find(b"\n")
     while end >= 0:
         if cut := cuts.match(data, end):
@@ -261,7 +266,7 @@ def _first_cut(data: bytes, cuts: re.Pattern[bytes]) -> int | None:
 
 
 def _blocks(source: InputFile, start: int) -> Iterator[bytes]:
-    """Read the bytes of an input from `start` on; none of one that cannot be opened, as reading it later says why."""
+    """Read the bytes of an input from `start` on; nothing if it cannot be opened (reading it later reports why)."""
     size = source.byte_range.end if source.byte_range else source.size or 0
     with suppress(OSError, SourceError):
         if source.stored is not None:

@@ -1,8 +1,9 @@
-"""Copies: spans that were delivered several times, each kept once.
+"""Copies: keep each span once, although it was delivered several times.
 
+copies                              kept
 start only, then the whole span     the whole span
-the same from two stores            the richest, with what it lacks
-editions of a gateway's root        all that they say, the newest where several say it
+the same span from two stores       the copy with most data, with the other's data that it lacks
+editions of a gateway's root        the attributes of all editions; of equal ones the newest
 """
 
 from collections import Counter
@@ -18,7 +19,7 @@ from art_otel.spans.span import Event, Resource, Span, SpanKey, Value
 class UniqueSpans(msgspec.Struct, frozen=True, kw_only=True):
     """Each span once, in any order.
 
-    `deliveries` counts how often each span came, `start_only` how often only its start came of one that also ended.
+    `deliveries` counts how often each span came. `start_only` counts for ended spans how often only the start came.
     """
 
     spans: dict[SpanKey, Span]
@@ -46,7 +47,7 @@ def deduplicate(spans: Sequence[Span]) -> UniqueSpans:
 
 
 def is_same(one: Span, other: Span) -> bool:
-    """Whether both have the same values of the same types: to Python 1, 1.0 and True are equal."""
+    """Whether both spans have the same values of the same types; for Python alone 1, 1.0 and True are equal."""
     return one is other or (one == other and _encoded(one) == _encoded(other))
 
 
@@ -55,7 +56,7 @@ def _encoded(span: Span) -> bytes:
 
 
 def edition_of(span: Span) -> int:
-    """The number of a copy's edition; 0 for all but gateways' own spans."""
+    """The edition number of a copy; 0 for all spans except gateways' own ones."""
     number = span.attributes.get(ROLLOUT_EDITION, 0)
     try:
         return int(number)  # of which some stores make a text
@@ -64,10 +65,10 @@ def edition_of(span: Span) -> int:
 
 
 def _merged(copies: Sequence[Span]) -> Span:
-    """Merge the copies: those of one edition are equal or cut, and of several, as gateways write them, all count.
+    """Merge the copies of a span. Copies of one edition are equal or lost something; editions of gateways add up.
 
-    Of editions counts what each says, and where several say it the newest. The end is the one that somebody said,
-    which a status shows; where nobody did, it is the last that a gateway saw.
+    The attributes of all editions count; if several have one, the newest edition's value. The end is that of an
+    edition with a status, which shows that the app ended the rollout; without one it is the latest end.
     """
     by_number: dict[int, list[Span]] = {}
     for copy in copies:
@@ -106,13 +107,13 @@ def _merged(copies: Sequence[Span]) -> Span:
 
 
 def _merged_copies(copies: Sequence[Span]) -> Span:
-    """Merge the copies of one edition: the richest one, with what it lacks."""
+    """Merge the copies of one edition: the copy with most data, with the others' data that it lacks."""
     if all(is_same(copy, copies[0]) for copy in copies):
         return copies[0]
     resource_names = frozenset(name for copy in copies for name in copy.resource.attributes)
 
     def richness(span: Span) -> tuple[bool, int, int, int, int, int, bytes]:
-        """An ended span beats its start, and the copy with more data wins; bytes decide, so that order never does."""
+        """A sort key: an ended span beats its start, then more data wins; then the bytes, so that order never does."""
         return (
             span.end_ns is not None,
             # Some stores put the attributes of a resource among the span's, and some make a text of every value.

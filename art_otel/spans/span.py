@@ -1,12 +1,12 @@
-"""Span: one ended (or only started) operation, as OTel's data model has it; and what could not be read of a source.
+"""Span, LogRecord and Quarantined: the records that every source gives, as in OTel's data model.
 
-Invariant: ids are lower-case hex of the right length and not all zero, text is valid UTF-8, numbers are finite,
-times are nanoseconds since the Unix epoch, and a span never ends before it starts. Whatever reads spans
-(`art_otel.sources`, the live processor) holds this before it makes one, so no later package checks again.
+Invariant: ids are lower-case hex of the right length and not all zero, text is valid UTF-8, numbers are finite, times
+are nanoseconds since the Unix epoch, and a span does not end before it starts. Every source checks this before it makes
+a record, so that no later package checks it again.
 
-Every piece that a source cannot turn into a Span or LogRecord becomes exactly one Quarantined, so that spans read =
-used + ignored + duplicate + quarantined. Its `reason` comes from a short list and is what reports count by; `path` and
-`detail` are for the person who looks into it.
+Every piece that cannot become a Span or a LogRecord becomes exactly one Quarantined, so that spans read = used +
+ignored + duplicate + quarantined. Reports count its `reason`, which is from a short list; `path` and `detail` are for a
+person who looks for the cause.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ StatusCode: TypeAlias = Literal["unset", "ok", "error"]
 SpanKind: TypeAlias = Literal["unspecified", "internal", "server", "client", "producer", "consumer"]
 
 SpanKey: TypeAlias = tuple[str, str]
-"""(trace_id, span_id): what a span is known by, also over repeated deliveries."""
+"""(trace_id, span_id): identifies a span, also over repeated deliveries."""
 
 
 _CHUNK: Final = 1 << 20
@@ -41,7 +41,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """A pointer to another span, also one of another trace."""
+    """A reference to another span, perhaps of another trace."""
 
     trace_id: str
     span_id: str
@@ -56,13 +56,13 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """What produced the telemetry, e.g. a service instance."""
+    """The producer of the telemetry, e.g. a service instance."""
 
     attributes: dict[str, Value] = {}
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """One operation. `end_ns` is None while it has not ended as far as the source knows."""
+    """One operation. `end_ns` is None if the source has only its start."""
 
     trace_id: str
     span_id: str
@@ -84,19 +84,19 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False)
 
     @property
     def key(self) -> SpanKey:
-        """What identifies the span over repeated deliveries."""
+        """The key that identifies the span over repeated deliveries."""
         return (self.trace_id, self.span_id)
 
     def setting(self, name: str) -> Value:
-        """The attribute of the span, else of its resource: an app may set a split once for the whole process."""
+        """An attribute of the span, else of its resource: an app may set e.g. the split once for the whole process."""
         value = self.attributes.get(name)
         return self.resource.attributes.get(name) if value is None else value
 
 
 class LogRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """A log record (OTel event), and the span that it belongs to: both ids are empty for an event that names none.
+    """A log record (OTel event) with the ids of its span; both ids are empty if it names no span.
 
-    `time_ns` is the event's time, else the time it was observed. `body` is its structured or text body.
+    `time_ns` is the time of the event, else the time when it was observed. `body` is structured or a text.
     """
 
     trace_id: str
@@ -135,15 +135,15 @@ MAX_PATH: Final = 1000
 MAX_DETAIL: Final = 300
 
 MAX_LISTED: Final = 1000
-"""How many entries of a conversion are listed; all are counted."""
+"""How many quarantined pieces of a conversion are listed at most. All are counted."""
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
-    """One quarantined piece.
+    """One piece of a source that could not be read.
 
-    `path` names it as far as it is known: `file:line / trace … / span … / attribute`. `trace_id`, `span_id` are
-    those of the damaged record where they could be read, so that its trajectory can say that it misses something.
-    `partial` means the record itself was kept without the damaged value, so it is counted here and not as used.
+    `path` has as much of `file:line / trace … / span … / attribute` as is known. `trace_id` and `span_id` are those of
+    the damaged record, if they could be read, so that its trajectory is marked incomplete. `partial`: the record itself
+    was kept without the damaged value; it is counted as quarantined, and not as used.
     """
 
     reason: QuarantineReason
@@ -155,7 +155,7 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
     partial: bool = False
 
     def __post_init__(self) -> None:
-        """Cut what is too long to be read: a name in it may be of any length, and many entries may have it."""
+        """Cut long texts: a name from the dump may have any length, and many entries may have it."""
         if len(self.path) > MAX_PATH:
             msgspec.structs.force_setattr(self, "path", f"{self.path[:MAX_PATH]}…")
         if len(self.detail) > MAX_DETAIL:
@@ -163,7 +163,7 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def extend_sorted(entries: list[Quarantined], new_entries: Iterable[Quarantined]) -> None:
-    """Add entries and keep at least the first MAX_LISTED in sorted order, in whichever order they are added."""
+    """Add entries, and keep at least the first MAX_LISTED in sorted order, whatever the order of adding."""
     entries.extend(new_entries)
     if len(entries) > 2 * MAX_LISTED:
         entries[:] = first_sorted(entries)
@@ -175,14 +175,14 @@ def first_sorted(entries: Iterable[Quarantined]) -> list[Quarantined]:
 
 
 def list_quarantined(entries: list[Quarantined], new_entries: Iterable[Quarantined]) -> None:
-    """Add entries up to MAX_LISTED, in the order they come."""
+    """Add entries up to MAX_LISTED, in the order in which they come."""
     entries.extend(islice(new_entries, max(0, MAX_LISTED - len(entries))))
 
 
 def size_of(value: Value) -> int:
-    """The bytes of a value: of text in UTF-8; of a list or dict those of all in it, and one for each value in it.
+    """The bytes of a value: a text in UTF-8; a list or dict as the sum of its names and values, plus one per value.
 
-    A value counts the same whatever encoding it came in, and never more than the bytes it stood in.
+    The size does not depend on the encoding of the source, and is never larger than the encoded bytes.
     """
     if isinstance(value, str):
         if value.isascii():

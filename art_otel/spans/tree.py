@@ -1,7 +1,7 @@
-"""SpanTree: the spans of one or more traces with their parents, each span once, in the order of comparable times.
+"""SpanTree: the spans of one or more traces with their parents, each once, sorted by times with clock skew corrected.
 
-Invariant: following `parent` from any span ends at a root or an orphan. Spans that are their own ancestors are
-quarantined, and what hung below them is an orphan.
+Invariant: following `parent` from any span ends at a root or an orphan. A span that is its own ancestor is quarantined,
+and its children become orphans.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,9 +19,9 @@ _Inherited = TypeVar("_Inherited")
 class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Spans by key, in the order of their start.
 
-    `parents` leads to the key of a span's parent where that is here; `orphans` are the spans whose parent is not here.
-    `deliveries` and `start_only` count copies, as in `UniqueSpans`; `cyclic` has an entry for each span that was its
-    own ancestor. `starts` holds start times in nanoseconds, corrected for clocks that differ between resources.
+    `parents` has the key of each span's parent, if the parent is in the tree; `orphans` are spans whose parent is
+    missing. `deliveries` and `start_only` count copies, as in `UniqueSpans`; `cyclic` has an entry for each span that
+    was its own ancestor. `starts` has start times in nanoseconds, corrected for different clocks of resources.
     """
 
     spans: Mapping[SpanKey, Span]
@@ -42,7 +42,7 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {key: tuple(below) for key, below in children.items()}
 
     def parent(self, span: Span) -> Span | None:
-        """The span's parent, None for roots and orphans."""
+        """The span's parent; None for roots and orphans."""
         above = self.parents.get(span.key)
         return None if above is None else self.spans[above]
 
@@ -55,7 +55,7 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _subtrees(self) -> Mapping[SpanKey, tuple[int, int]]:
-        """The position of each span where every span stands before those below it, and the last position below it."""
+        """Each span's position in pre-order, and the last position below it: a range with the whole subtree."""
         order = list(self.topological_order())
         sizes = dict.fromkeys(order, 1)
         for key in reversed(order):
@@ -77,11 +77,11 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return first < self._subtrees[key][0] <= last
 
     def topological_order(self) -> Iterator[SpanKey]:
-        """Every span after its parent, else in the order of their start."""
+        """All spans, each after its parent, otherwise in the order of their start."""
         return topological_order(self.spans, self.parents)
 
     def inherit(self, derive: Callable[[SpanKey, _Inherited | None], _Inherited]) -> dict[SpanKey, _Inherited]:
-        """A value for every span, derived from its key and from the value of its parent (None: it has no parent)."""
+        """Compute a value for every span from its key and its parent's value (None without a parent)."""
         values: dict[SpanKey, _Inherited] = {}
         for key in self.topological_order():
             above = self.parents.get(key)
@@ -89,12 +89,12 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return values
 
     def order(self, span: Span) -> tuple[int, str, str]:
-        """A sort key: when it started, then its ids."""
+        """A sort key: the corrected start, then the ids."""
         return (self.starts[span.key], span.trace_id, span.span_id)
 
 
 def build_tree(spans: Iterable[Span]) -> SpanTree:
-    """Build the tree of spans, which may come in any order and any number of times."""
+    """Build the tree of spans, given in any order and any number of times."""
     unique = deduplicate(list(spans))
     parents, orphans = find_parents(unique.spans)
     cyclic = take_out_cycles(unique.spans, parents)
@@ -114,7 +114,7 @@ def build_tree(spans: Iterable[Span]) -> SpanTree:
 
 
 def take_out_cycles(spans: dict[SpanKey, Span], parents: Mapping[SpanKey, SpanKey]) -> tuple[Quarantined, ...]:
-    """Take the spans that are their own ancestors out of `spans`. `parents` are those that are among them."""
+    """Remove spans that are their own ancestors from `spans`, and return an entry for each. `parents` is by key."""
     cyclic: list[Quarantined] = []
     for trace_id, span_id in sorted(_find_cycles(parents)):
         del spans[trace_id, span_id]
@@ -131,7 +131,7 @@ def take_out_cycles(spans: dict[SpanKey, Span], parents: Mapping[SpanKey, SpanKe
 
 
 def find_parents(spans: Mapping[SpanKey, Span]) -> tuple[dict[SpanKey, SpanKey], list[SpanKey]]:
-    """The parents that are among the spans, and the spans whose parent is not."""
+    """The parents of spans by key, as far as they are among the spans; and the spans whose parent is missing."""
     parents: dict[SpanKey, SpanKey] = {}
     orphans: list[SpanKey] = []
     for key, span in spans.items():
@@ -164,7 +164,7 @@ def _find_cycles(parents: Mapping[SpanKey, SpanKey]) -> set[SpanKey]:
 
 
 def topological_order(keys: Iterable[SpanKey], parents: Mapping[SpanKey, SpanKey]) -> Iterator[SpanKey]:
-    """The keys and everything above them, each once and after its parent. Needs spans without cycles."""
+    """The keys and their ancestors, each once and after its parent. There must be no cycles."""
     done: set[SpanKey] = set()
     for key in keys:
         if key in done:
@@ -183,16 +183,16 @@ def topological_order(keys: Iterable[SpanKey], parents: Mapping[SpanKey, SpanKey
 
 
 def correct_clock_skew(spans: Mapping[SpanKey, Span], parents: Mapping[SpanKey, SpanKey]) -> dict[SpanKey, int]:
-    """Start times in nanoseconds by span, comparable over all spans of a trace. Needs spans without cycles.
+    """Start times by span (ns), corrected so that spans of different clocks can be compared. There must be no cycles.
 
-    `parents` leads from each span to its parent where that is among `spans`. Spans of one resource keep their
-    distances. A child of another resource that starts where its parent does not allow it was timed by another clock:
+    Spans of one resource keep their distances. A child of another resource that starts before its parent, or after the
+    end of a parent that waits for it, was timed by another clock:
 
         parent (host a)   10 ──────── 20
         child  (host b)                       31 ── 35      by host b's clock
                              13 ── 17                       moved into the middle, with all siblings of host b
 
-    Everything below moves with it. Durations never change. (Jaeger does the same.)
+    Everything below the child moves with it. Durations never change. (Jaeger corrects clocks in the same way.)
     """
     starts = {key: span.start_ns for key, span in spans.items()}
     resources = [span.resource for span in spans.values()]

@@ -1,11 +1,13 @@
-"""Combining: the files of several sources, to be read together.
+"""Combining: read the files of several sources together.
 
-Invariant: a recording of a rollout (its id, attempt, trace and start, to the millisecond, as some formats have no more)
-that several datasets hold is read once, from the first of them, and rollouts are one group only if one run recorded
-them, or one gathering.
-Sources that hold a rollout in common are of one run, all others are of several: what tells runs
-apart is where they were written to. A single dataset is not read for it: it has groups of one run, and several
-recordings of one rollout in it are attempts that nobody numbered.
+    runs/1   rollout a, group task-7          both have a group task-7, but no common rollout: two runs, so
+    runs/2   rollout b, group task-7          their groups become two groups with different ids
+
+Invariant: a recording of a rollout (its id, attempt, trace, and start to the millisecond, because some formats are not
+finer) is read once, from the first dataset that has it. Rollouts are in one group only if one run, or one gathering,
+recorded them. Sources with a common rollout are of one run, other sources of different runs.
+
+A single dataset is not read for this: it is of one run, and several recordings of one rollout are unnumbered attempts.
 """
 
 # pyarrow ships no types.
@@ -30,11 +32,11 @@ _MILLISECOND: Final = 1_000_000
 
 
 class Combined(msgspec.Struct, frozen=True, kw_only=True):
-    """Files, and trajectories in memory behind them, each rollout once and each run's groups with ids of their own.
+    """Files, then trajectories in memory; each rollout once, and each run's groups with different ids.
 
-    `repeated` counts the recordings that are left out because an earlier dataset has them. `shared_group_ids` counts
-    the group ids (in one training step) that several runs use: there each run's group has an id that ends with the
-    number of the run's first source.
+    `repeated` counts recordings that are left out because an earlier dataset has them. `shared_group_ids` counts group
+    ids (in one training step) that several runs use: each run's group then gets an id that ends with the number of the
+    run's first source.
     """
 
     files: Sequence[DataFile] = ()
@@ -44,7 +46,7 @@ class Combined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def combine(files: Sequence[DataFile], trajectories: Sequence[Trajectory] = ()) -> Combined:
-    """Combine files with each other, and with trajectories in memory. Raises StoreError for files that are no data."""
+    """Combine files with each other and with trajectories in memory. Raises StoreError for unreadable files."""
     if len({file.dataset for file in files}) + bool(trajectories) < 2:
         return Combined(files=files, trajectories=trajectories)
     runs = _Runs()
@@ -71,7 +73,7 @@ def combine(files: Sequence[DataFile], trajectories: Sequence[Trajectory] = ()) 
 
 
 class _CombinedKey(NamedTuple):
-    """What a recording of a rollout is known by, and the group of the rollout."""
+    """The key of a recording of a rollout, and the rollout's group."""
 
     recording: tuple[str, int | None, str, int | None]
     group: GroupKey | None
@@ -94,7 +96,7 @@ class _CombinedKey(NamedTuple):
 
 
 class _Runs:
-    """The runs of the sources that were added, a disjoint set over their numbers, and what each recorded."""
+    """The runs of the added sources (a disjoint set over source numbers), and the recordings of each source."""
 
     def __init__(self) -> None:
         self._sources: dict[str, int] = {}
@@ -103,7 +105,7 @@ class _Runs:
         self._sources_of: dict[GroupKey, set[int]] = {}
 
     def add(self, source: str, dataset: str, keys: Iterable[tuple[int, _CombinedKey]]) -> list[int]:
-        """Add the rows of a dataset, and say which of them another dataset has."""
+        """Add the rows of a dataset, and return which of them another dataset has, too."""
         number = self._sources.setdefault(source, len(self._sources))
         self._first_of_run += range(len(self._first_of_run), number + 1)
         repeated: list[int] = []
@@ -118,7 +120,7 @@ class _Runs:
         return repeated
 
     def tell_groups_apart(self) -> tuple[dict[str, dict[GroupKey, str]], int]:
-        """The other ids of groups by source, and how many groups have some."""
+        """The new ids of groups by source, and how many groups get one."""
         names = list(self._sources)
         group_ids: dict[str, dict[GroupKey, str]] = {}
         shared = 0

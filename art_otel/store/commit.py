@@ -1,12 +1,17 @@
-"""Commit: part files that lie ready become the dataset of a folder or URL.
+"""Commit: make staged part files the dataset of a folder or URL.
 
-Invariant: the dataset that was there stays readable until `_report.json` is replaced, which is the commit. What a
-commit that was killed left goes with the next. Only files that a manifest or a pending file names are ever
-replaced or removed; a part of somebody else's is refused by name before anything is written.
+    1. write _pending-<run>.json        names the files to come and to go
+    2. give the parts their names
+    3. replace _report.json             the commit: from now on readers see the new dataset
+    4. remove old parts, then the pending file
 
-One writer at a time. Who writes on this machine holds a lock, so other pending files were abandoned. A store has no
-lock, so there the files of others, and those that readers may still read, stay for a day. Of two writers the one whose
-manifest is not the dataset's takes its files away and raises BusyError.
+Invariant: the old dataset stays readable until step 3. Files of a killed commit are removed by the next one. Only files
+that a manifest or a pending file names are ever replaced or removed; a foreign part raises UsageError before anything
+is written.
+
+There is one writer at a time. On this machine a writer holds a lock, so other pending files were abandoned. A store has
+no lock, so files of others, and files that may still be read, stay for a day; if two writers commit at once, the one
+whose manifest was replaced removes its files and raises BusyError.
 """
 
 # pyarrow ships no types.
@@ -45,7 +50,7 @@ _LOCK_NAME: Final = ".art-otel.lock"
 _A_DAY: Final = 24 * 3600 * 10**9
 _PENDING: Final = re.compile(r"_pending-.+\.json")
 _TORN: Final = re.compile(r"(_report|_pending-.+)\.json\.[0-9a-f]{32}\.tmp")
-"""What `storage.write` leaves on this machine when it is killed."""
+"""Temporary files that a killed `storage.write` leaves on this machine."""
 
 
 def commit(
@@ -57,13 +62,12 @@ def commit(
     ledger: tuple[LedgerEntry, ...] = (),
     linger: float = 0.0,
 ) -> tuple[str, ...]:
-    """Make the staged files, in their order, the dataset of a folder, and give their locations.
+    """Make the staged files, in their order, the dataset of a folder, and return their locations.
 
-    With an `addition` they come behind parts that are in the folder already. `ledger` says what of the inputs is in the
-    dataset now. Parts that are replaced stay for `linger` seconds, for those who read them, and then until the next
-    commit. Raises UsageError for files that are not ours,
-    BusyError where another process became the dataset meanwhile, StorageError for what the disk or store refuses and
-    for a staged file that is neither there nor in place.
+    With an `addition` they follow the parts that are in the folder already. `ledger` is the new ledger of the inputs.
+    Replaced parts stay for `linger` seconds, for readers, and then until the next commit. Raises UsageError for files
+    that are not ours, BusyError if another process committed meanwhile, StorageError if the disk or store cannot be
+    written, and for a staged file that is missing.
     """
     folder = _look_into(out)
     addition = addition or Addition()
@@ -92,7 +96,7 @@ def commit(
 
 
 class KeptFile(NamedTuple):
-    """A file for later conversions: its name in the folder, its size, and where it lies: maybe there already."""
+    """A file for later conversions: its name in the folder, its size, and its location, perhaps already in place."""
 
     name: str
     bytes: int
@@ -100,9 +104,9 @@ class KeptFile(NamedTuple):
 
 
 class Addition(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dataset has besides the parts that are staged.
+    """The content of a dataset besides the staged parts.
 
-    `parts` stay, but for their `superseded` rows; the files in `kept` are for later conversions.
+    `parts` stay, without their `superseded` rows; the files in `kept` are for later conversions.
     """
 
     parts: tuple[Part, ...] = ()
@@ -111,7 +115,7 @@ class Addition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_out(out: str) -> None:
-    """Raise UsageError where a commit would be refused: for files that are not ours, and for what is no folder."""
+    """Raise UsageError for an output that a commit would refuse: one with foreign files, or one that is no folder."""
     _look_into(out)
 
 
@@ -147,7 +151,7 @@ def _read_pending(location: str) -> Pending:
 
 
 def _write_pending(out: str, manifest: Manifest, folder: _DatasetFolder, linger: float) -> None:
-    """Write the pending file: it names the files to come, and those that they replace."""
+    """Write the pending file with the names of the files to come and of those that they replace."""
     replaced = frozenset[str]() if folder.manifest is None else folder.manifest.names
     pending = Pending(
         run=manifest.run,
@@ -160,7 +164,7 @@ def _write_pending(out: str, manifest: Manifest, folder: _DatasetFolder, linger:
 
 
 def _place(out: str, staged: Iterable[tuple[str, str, int]], files: Mapping[str, int]) -> None:
-    """Give each staged file its name, unless it has it already."""
+    """Give each staged file its final name, unless it has this name already."""
     for path, name, size in staged:
         location = storage.join(out, name)
         if path != location and storage.size_of(path) is not None:
@@ -172,10 +176,10 @@ def _place(out: str, staged: Iterable[tuple[str, str, int]], files: Mapping[str,
 
 
 def _check_alone(out: str, ours: Manifest, previous: Manifest | None) -> None:
-    """On a store, see that the dataset is what it was or ours already; else take what is ours away.
+    """On a store, check that the dataset is unchanged, or ours already; otherwise remove our files, raise BusyError.
 
-    A store has no condition on replacing an object, so a dataset that comes between this look and the next write is
-    only seen by the look behind that.
+    Stores cannot replace an object only if it is unchanged, so a commit between this check and the next write is only
+    seen by the next check.
     """
     if not storage.is_url(out):
         return
@@ -198,7 +202,7 @@ def _report_json(report: ConversionReport | Mapping[str, object] | None, manifes
 
 
 def _clean(out: str) -> None:
-    """Remove the parts that pending files name and the manifest does not, and then the pending files."""
+    """Remove the parts that pending files name, but the manifest does not; then remove the pending files."""
     folder = _look_into(out)
     names = frozenset[str]() if folder.manifest is None else folder.manifest.names
     for pending_file, pending in folder.pending.items():
@@ -215,7 +219,7 @@ def _clean(out: str) -> None:
 
 @contextmanager
 def locked(out: str) -> Generator[None]:
-    """Hold the lock of a folder, which is made. Raises UsageError when another holds it or no file can be locked."""
+    """Make a folder and hold its lock. Raises UsageError if another process holds it, or no file can be locked."""
     if storage.is_url(out):
         yield
         return
@@ -237,14 +241,14 @@ def locked(out: str) -> Generator[None]:
 
 
 def check_replaceable(paths: Iterable[Path]) -> None:
-    """Raise UsageError for a path that is there and is no trajectory file."""
+    """Raise UsageError for a path that exists and is no trajectory file."""
     for path in paths:
         if os.path.lexists(path) and not _is_trajectory_file(path):
             raise not_ours(str(path))
 
 
 def not_ours(location: str) -> UsageError:
-    """Make the error for a file that art-otel did not write, where something is to be written."""
+    """Make the error for a file at an output path that art-otel did not write."""
     return UsageError(f"{location}: was not written by art-otel and is not replaced; move it away or write elsewhere")
 
 

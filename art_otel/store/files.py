@@ -1,8 +1,8 @@
-"""Files: which trajectory files a path leads to, and which of them may hold the rows that are wanted.
+"""Files: find the trajectory files of a path, and the files that may have the wanted rows.
 
-Invariant: of a folder with a manifest these are the parts that it names, whole and in its order; a part that is missing
-or of another size is an error and never passed over. However a part is named, its superseded rows are not of it. A part
-of which the manifest tells that it has none of the wanted rows is not opened.
+Invariant: for a folder with a manifest, these are the parts that it names, in its order; a part that is missing or has
+another size raises an error and is never skipped. Superseded rows of a part are left out, however the part was named. A
+part that has no wanted rows by the manifest is not opened.
 """
 
 import glob
@@ -24,11 +24,11 @@ _ItemT = TypeVar("_ItemT", str, int)
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A trajectory file: its path or URL, and the dataset that it belongs to: the folder of a part, else itself.
+    """A trajectory file: its path or URL, and its dataset: the folder of a part, else the file itself.
 
-    `source` is what its groups are of: the folder that it lies in, which several workers may have written to.
-    `superseded` are the rows of it that no longer count, in order. `part` is what a manifest says of it. `group_ids`
-    are the ids to give to groups whose own id another source's group has, too.
+    `source` is the folder of the file: files in one folder are of one run, also if several workers wrote them.
+    `superseded` are its rows that are no longer valid, in order. `part` is its entry in the manifest. `group_ids` are
+    new ids for groups whose id is also used by another source.
     """
 
     location: str
@@ -40,7 +40,7 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_files(path: str | Path) -> list[DataFile]:
-    """The files of a file, folder, glob or URL, in order. Raises StoreError where there is none."""
+    """The files of a file, folder, glob or URL, in order. Raises StoreError if there is none."""
     location = str(path)
     if path == "":  # Path takes it for the current folder
         raise UsageError("an empty path is not a dataset; is a variable unset? The current folder is written .")
@@ -65,7 +65,7 @@ def find_files(path: str | Path) -> list[DataFile]:
 
 
 def find_all_files(paths: object) -> list[DataFile]:
-    """The files of a path or of several, in order. Raises UsageError for what is none and for a file given twice."""
+    """The files of one or several paths, in order. Raises UsageError for a value that is no path or a repeated file."""
     several = cast(Iterable[object], paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
     files: dict[str, DataFile] = {}
     for path in several:
@@ -117,7 +117,7 @@ def _checked(folder: str, manifest: Manifest, sizes: dict[str, int]) -> Iterator
 
 
 def _named_file(location: str) -> DataFile:
-    """A file that somebody named, or a glob found; of a part, the manifest beside it knows which rows count."""
+    """A file that the user named, or that a glob found. For a part, the manifest beside it has its valid rows."""
     address, mark, query = location.partition("?") if storage.is_url(location) else (location, "", "")
     folder, _, name = address.rpartition("/" if storage.is_url(location) else os.sep)
     manifest = read_manifest(f"{folder or '.'}{mark}{query}") if is_part_name(name) else None
@@ -138,12 +138,12 @@ def _data_file(location: str, superseded: tuple[int, ...] = (), part: Part | Non
 
 
 def _resolved(location: str) -> str:
-    """A key of a file that is equal for every way to name it."""
+    """A key of a file that is equal for all names of it."""
     return location if storage.is_url(location) else str(Path(location).resolve())
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
-    """The splits and training steps of the wanted rows; None is any, None among them a row without one."""
+    """The splits and training steps of the wanted rows. None means any; None among them means a row without one."""
 
     splits: frozenset[str | None] | None = None
     training_steps: frozenset[int | None] | None = None
@@ -155,16 +155,16 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def columns(self) -> list[str]:
-        """The columns that say whether a row is wanted; none where all are."""
+        """The columns that decide whether a row is wanted; empty if all rows are."""
         chosen = {"split": self.splits, "training_step": self.training_steps}
         return [name for name, values in chosen.items() if values is not None]
 
     def among(self, rows: Sequence[Mapping[str, object]]) -> list[int]:
-        """Say which of these rows, with `columns`, are wanted."""
+        """Which of these rows, given with `columns`, are wanted."""
         return [number for number, row in enumerate(rows) if self._has(row)]
 
     def why_none_of(self, part: Part) -> str | None:
-        """What of a part's rows is not wanted; None where some may be."""
+        """Why none of a part's rows is wanted; None if some may be."""
         if self.splits is not None and self.splits.isdisjoint(part.splits):
             return "split"
         steps, bounds = self.training_steps, part.training_step

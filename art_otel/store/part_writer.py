@@ -1,7 +1,7 @@
-"""PartWriter: trajectories, as they come, to one Parquet file.
+"""PartWriter: write trajectories, as they come, to one Parquet file.
 
-Invariant: equal trajectories in an equal order give equal bytes, and the summary follows from the file alone. Memory
-holds one row group.
+Invariant: equal trajectories in equal order give equal bytes, and the summary depends on the file only. Memory has one
+row group.
 """
 
 # pyarrow ships no types.
@@ -44,11 +44,11 @@ _DICTIONARY_LEAVES: Final = frozenset((
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 RowValues: TypeAlias = tuple[Any, ...]
-"""What the columns of a row hold, flattened."""
+"""The flattened values of a row, one per column."""
 
 
 class FlatRow(NamedTuple):
-    """A trajectory as what its row holds: `order` and `split` are the trajectory's, `size` is about its bytes."""
+    """A trajectory as the values of its row. `order` and `split` are the trajectory's, `size` is about its bytes."""
 
     order: tuple[str, int, str]
     split: str | None
@@ -76,10 +76,10 @@ def write_part(
     *,
     with_traces: bool = False,
 ) -> Part:
-    """Write all trajectories into one file, `with_traces` of their calls, and give the summary of part `number`.
+    """Write all trajectories into one file, `with_traces` of their calls, and return the summary of part `number`.
 
-    The file has a temporary name; a commit gives it that of the summary. Raises StoreError for a trajectory that no
-    column can hold, OSError for what the disk refuses; then the file is gone.
+    The file has a temporary name; a commit gives it the name in the summary. Raises StoreError for a trajectory with a
+    value that no column can hold, OSError if the disk cannot be written; then the file is removed.
     """
     with PartWriter(path, limits, with_traces=with_traces) as writer:
         for trajectory in trajectories:
@@ -88,7 +88,7 @@ def write_part(
 
 
 def flatten_row(trajectory: Trajectory, *, with_traces: bool = False) -> FlatRow:
-    """The row of a trajectory. Raises StoreError for one that no column can hold."""
+    """Make the row of a trajectory. Raises StoreError for a value that no column can hold."""
     try:
         values: RowValues = ROW.flatten(row_source(trajectory, with_traces=with_traces))
         return FlatRow(trajectory.order, trajectory.split, values, estimate_size(values))
@@ -106,7 +106,7 @@ def estimate_size(row: RowValues) -> int:
 
 
 class PartWriter:
-    """One Parquet file while it is written. Without `finish` nothing of it stays."""
+    """One Parquet file while it is written. Without a call of `finish` it is removed at the end."""
 
     def __init__(self, path: Path, limits: FileLimits = FILE_LIMITS, *, with_traces: bool = False) -> None:
         self._with_traces = with_traces
@@ -128,7 +128,7 @@ class PartWriter:
     def __exit__(self, *raised: object) -> None:
         """Remove the file unless it is finished."""
         if not self._finished:
-            with suppress(OSError, pa.ArrowException):  # a full disk refuses what is left, and nobody needs it
+            with suppress(OSError, pa.ArrowException):  # closing may fail on a full disk; the file is removed anyway
                 self._writer.close()
             with suppress(OSError):
                 self._file.close()
@@ -156,7 +156,7 @@ class PartWriter:
         self._splits.add(row.split)
 
     def add_table(self, table: pa.Table) -> None:
-        """Add the rows of another part, as they are."""
+        """Add the rows of another part, unchanged."""
         self._rows.append(table.select(SCHEMA.names).cast(SCHEMA))
         self.rows += table.num_rows
         self._bytes += table.nbytes
@@ -165,7 +165,7 @@ class PartWriter:
             self._write_rows()
 
     def finish(self, number: int) -> Part:
-        """Write what is left, and give the summary of part `number`."""
+        """Write the remaining rows, and return the summary of part `number`."""
         self._write_rows()
         self._write_group()
         self._writer.add_key_value_metadata(SCHEMA.metadata)
@@ -199,7 +199,7 @@ class PartWriter:
 
 
 def _bounds(column: str, metadata: pq.FileMetaData) -> Bounds | None:
-    """The least and the greatest number of a column; None where no row has one."""
+    """The least and the greatest number of a column; None if no row has a number."""
     position = _LEAF_PATHS.index(column)
     groups = (metadata.row_group(index).column(position).statistics for index in range(metadata.num_row_groups))
     known = [statistics for statistics in groups if statistics.has_min_max]
@@ -207,7 +207,7 @@ def _bounds(column: str, metadata: pq.FileMetaData) -> Bounds | None:
 
 
 def make_table(rows: Sequence[RowValues]) -> pa.Table:
-    """The table of rows. Raises StoreError for what no column can hold."""
+    """Make the table of rows. Raises StoreError for a value that no column can hold."""
     try:
         arrays = ROW.arrays(rows)
     except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:

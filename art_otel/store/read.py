@@ -1,8 +1,8 @@
-"""Reading: the files of a dataset to trajectories.
+"""Reading: read trajectories from the files of a dataset.
 
-Invariant: what comes out equals what was written, or a StoreError names the file and what is wrong with it. Superseded
-rows never come out. A file that is read has our schema key and all our columns, with their types; further columns and
-fields do no harm.
+Invariant: a read trajectory equals the written one, or a StoreError has the file and the problem. Superseded rows are
+never read. A file must have our schema key and all our columns with their types; further columns and fields are
+ignored.
 """
 
 # pyarrow ships no types.
@@ -38,14 +38,13 @@ _TOKEN_FACTS: Final = frozenset(TOKEN_FACTS)
 _FOLLOWING: Final = frozenset(
     {"parent", "token_parent", "prompt_tokens", "sampled_tokens", "unscored_tokens", "zero_logprobs"}
 )
-"""Fields of turns that follow from the others."""
+"""Fields of turns that can be computed from the others."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which parts of a trajectory to read; what is left out is None.
+    """Which parts of a trajectory to read. Parts that are left out are None.
 
-    `messages` are all messages, `tokens` all ids and logprobs. `token_facts` names what else of each token is read with
-    the ids.
+    `messages` are all messages, `tokens` all ids and logprobs. `token_facts` names further facts of each token.
     """
 
     messages: bool = True
@@ -54,7 +53,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def columns(self) -> list[str]:
-        """Parquet's paths of the columns that hold them."""
+        """The Parquet paths of the columns with these parts."""
         without = (frozenset() if self.messages else _MESSAGES) | (frozenset() if self.tokens else _TOKENS)
         facts = self.token_facts if self.tokens else frozenset()
         without |= {f"turns.list.element.{name}" for name in _FOLLOWING | (_TOKEN_FACTS - facts)}
@@ -66,16 +65,15 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 WHOLE: Final = Wanted()
 _RESTORED_AT_ONCE: Final = 256
-"""So many trajectories are in memory as rows of plain values, which take more of it than the rest of a row group."""
+"""How many trajectories are in memory as rows of Python values, which take more memory than a row group in Arrow."""
 _KEY: Final = ("rollout_id", "attempt", "trace_id")
 
 
 class RowGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a file that is read at once: `rows` trajectories.
+    """A row group of a file, which is read at once: `rows` trajectories.
 
-    `file` is a path or URL, `dataset` names what it is a part of: the files of one dataset share it. `superseded` are
-    the rows of the file's row group that are none of these trajectories. `part` is what the dataset's manifest says of
-    the file, `group_ids` are other ids for some of its groups.
+    `file` is a path or URL; files of one dataset have the same `dataset`. `superseded` are rows of the row group that
+    are left out. `part` is the file's entry in the manifest, `group_ids` are new ids for some of its groups.
     """
 
     file: str
@@ -88,7 +86,7 @@ class RowGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     def read(self, parquet: pq.ParquetFile, columns: list[str] | None = None) -> pa.Table:
         """Read columns (None: all) of these trajectories from the open file. Raises StoreError for another file."""
-        # Each thread would keep memory, and decoding takes less time than what is made of it.
+        # Threads would each keep memory, and decoding takes less time than making trajectories.
         table = parquet.read_row_group(self.index, columns=columns, use_threads=False)
         if table.num_rows != self.rows + len(self.superseded):
             raise StoreError(f"{storage.shown(self.file)}: was rewritten while it was read; start again")
@@ -107,6 +105,9 @@ def read_trajectories(
     tokens: bool = True,
 ) -> Iterator[Trajectory]:
     """Read the trajectories of a dataset: a folder or URL, a file, or all files that a glob matches.
+
+        for trajectory in art_otel.read_trajectories("dataset", split="train"):
+            print(trajectory.rollout_id, trajectory.reward)
 
     A dataset is read part by part, in the order of its `_report.json`. In other folders and globs, `*.parquet` are read
     in the order of names. Several paths are read one after another. If a rollout is in several files, it comes several
@@ -137,9 +138,9 @@ def read_rollout_traces(path: str | Path | Iterable[str | Path]) -> Iterator[Rol
 
 
 def row_groups(path: str | Path) -> tuple[RowGroup, ...]:
-    """The row groups of a path as `read_trajectories` takes it, in order. Raises StoreError.
+    """The row groups of a path (as for `read_trajectories`), in order. Raises StoreError.
 
-    Files that a manifest names are not opened for it.
+    Files that a manifest names are not opened.
     """
     return tuple(group for file in find_files(path) for group in groups_of(file))
 
@@ -151,7 +152,7 @@ def read_row_group(group: RowGroup, wanted: Wanted = WHOLE, rows: Sequence[int] 
 
 
 def read_keys(groups: Iterable[RowGroup]) -> Iterator[list[tuple[str, int, str]]]:
-    """Read `Trajectory.order` of each row group's trajectories, which is little of a file. Raises StoreError."""
+    """Read `Trajectory.order` of each row group's trajectories, a small part of a file. Raises StoreError."""
     for file, of_file in groupby(groups, key=attrgetter("file")):
         with open_parquet(file) as parquet:
             for group in of_file:
@@ -161,7 +162,7 @@ def read_keys(groups: Iterable[RowGroup]) -> Iterator[list[tuple[str, int, str]]
 
 
 def groups_of(file: DataFile) -> list[RowGroup]:
-    """The row groups of a file, which is not opened where a manifest tells of it. Raises StoreError."""
+    """The row groups of a file, which is not opened if a manifest names it. Raises StoreError."""
     if file.part is not None:
         return _split(file, file.part.group_rows)
     with open_parquet(file.location) as parquet:
@@ -218,13 +219,13 @@ def _take(table: pa.Table, rows: Sequence[int]) -> pa.Table:
 
 
 def with_group_id(trajectory: Trajectory, group_ids: Mapping[GroupKey, str]) -> Trajectory:
-    """The trajectory, with another id of its group where there is one for it."""
+    """The trajectory, with the new id of its group, if there is one."""
     key = trajectory.group_key
     return trajectory if key is None else replace(trajectory, group_id=group_ids.get(key, key.group_id))
 
 
 def _restore(location: str, table: pa.Table) -> Iterator[Trajectory]:
-    """The trajectories of a table's rows. Raises StoreError for a row that is none."""
+    """Make the trajectories of a table's rows. Raises StoreError for a row that is no trajectory."""
     try:
         rows: list[Fields] = _assemble(READ_ROW, table)
     except msgspec.DecodeError as error:  # a text is no JSON
@@ -269,7 +270,7 @@ def _read_traces(file: DataFile) -> Iterator[RolloutTrace]:
 
 
 def _footer_of(location: str) -> pq.FileMetaData | None:
-    """The footer of a file of this machine, which its row groups share: it says much of each of them."""
+    """The footer of a local file, cached, because all its row groups need it and it is large."""
     version = None if storage.is_url(location) else storage.version_of(location)
     return None if version is None else _footer(location, version)
 
@@ -282,9 +283,9 @@ def _footer(location: str, _version: tuple[object, ...]) -> pq.FileMetaData:
 
 @contextmanager
 def open_parquet(location: str, footer: pq.FileMetaData | None = None) -> Generator[pq.ParquetFile]:
-    """Open the file of a path or URL, and check it. Raises StoreError, also for what goes wrong within the block.
+    """Open and check the file of a path or URL. Raises StoreError, also for errors of reading within the block.
 
-    A `footer` that is known is not read again.
+    A given `footer` is not read again.
     """
     try:
         with storage.open_file(location) as file, pq.ParquetFile(file, metadata=footer) as parquet:
@@ -317,7 +318,7 @@ def _check(name: str, schema: pa.Schema) -> None:
 
 
 def _advice_on_rewritten(schema: pa.Schema) -> str:
-    """What to do where the columns are those of a dataset: polars, pandas and others keep no metadata."""
+    """Advice for a file that has our columns but not our metadata: polars, pandas and others drop it."""
     if not {"rollout_id", "trace_id", "turns"} <= set(schema.names):
         return ""
     return (
@@ -327,7 +328,7 @@ def _advice_on_rewritten(schema: pa.Schema) -> str:
 
 
 def _problems(expected: pa.DataType, actual: pa.DataType, path: str = "") -> Iterator[str]:
-    """List the columns and fields that a file lacks, or has with another type."""
+    """The columns and fields that a file lacks, or has with another type."""
     if pa.types.is_struct(expected) and pa.types.is_struct(actual):
         for field in expected:
             name = f"{path}.{field.name}" if path else field.name

@@ -1,11 +1,13 @@
-"""Report: what `_report.json` says: which parts are the dataset, and what became of all that was read.
+"""Report: the content of `_report.json`: the manifest of a dataset's parts, and counts of all that was read.
 
-Invariant: a folder's dataset is what the manifest in its `_report.json` names, and nothing else in it. Replacing that
-one file replaces the dataset. A pending file names the parts that a commit brings and takes away, before it does.
+Invariant: a folder's dataset is exactly the parts that the manifest in its `_report.json` names. Replacing this one
+file replaces the dataset. Before a commit, a pending file names the parts that it adds and removes.
 
-Of what was read the sums hold: spans read + again = used + ignored (by reason) + duplicate + quarantined (by reason) +
-waiting, calls = completed + failed, and rewards given = delivered + undeliverable (by reason). Every number is a count
-of what really happened; nothing is estimated.
+These sums hold; nothing is estimated:
+
+    spans read + again = used + ignored (by reason) + duplicate + quarantined (by reason) + waiting
+    calls              = completed + failed
+    rewards given      = delivered + undeliverable (by reason)
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +22,13 @@ from art_otel.errors import StoreError
 REPORT_NAME: Final = "_report.json"
 
 PLAN_PREFIX: Final = "_plan-"
-"""How the names of files begin that hold what was planned of a dataset (`data.stored_plan`)."""
+"""The prefix of files with a stored plan of a dataset (`data.stored_plan`)."""
 
 SCHEMA_VERSION: Final = 4
-"""The version of the schema: it goes up with every change to what a reader must know."""
+"""The version of the schema. It is increased with every change that a reader must know of."""
 
 VERSION_KEY: Final = b"art_otel.schema"
-"""The key under which files carry the version."""
+"""The metadata key with the schema's version in a file."""
 
 
 class Bounds(NamedTuple):
@@ -37,10 +39,10 @@ class Bounds(NamedTuple):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A part file: its name, its content, and what a reader can tell of its rows without opening it.
+    """A part file: its name, size and digest, and facts of its rows, so that readers need not open it for these.
 
-    Bounds are None where no row has a number. `splits` are all that occur, None for rows without one. `group_rows` are
-    the rows of each row group.
+    Bounds are None if no row has such a number. `splits` are all splits in it, None for rows without one. `group_rows`
+    has the number of rows of each row group.
     """
 
     name: str
@@ -59,9 +61,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowKey(NamedTuple):
-    """What a row is known by: what `Trajectory.order` says of it, and its revision.
+    """The key of a row: its `Trajectory.order` and its revision.
 
-    `part` is the number of the part that it was written to. Where that was compacted, the row is in a later one.
+    `part` is the number of the part that the row was written to. After a compaction the row is in a later part.
     """
 
     rollout_id: str
@@ -72,10 +74,10 @@ class RowKey(NamedTuple):
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How many bytes of an input are in a dataset: the first ones of what has this path or URL.
+    """How many bytes of an input, from its beginning, are in a dataset; `name` is the input's path or URL.
 
-    An object in a store is known by its `etag`; None where the store says none. A file of this machine is known by the
-    hashes of the first and of the last bytes that were read, `head` and `tail`. `mtime_ns` is when it was changed.
+    An object in a store is identified by its `etag` (None if the store has none), a local file by hashes of the first
+    and the last bytes that were read (`head`, `tail`). `mtime_ns` is the time of its last change.
     """
 
     name: str
@@ -89,9 +91,9 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A dataset: its parts in order, the number of the commit that made it, and the run that committed it.
 
-    `superseded` are the rows that no longer count, by the name of their part: a later row is their next revision, or
-    their rollout turned out to be a part of another. `ledger` says what of each input is in it.
-    `kept` names the files of ours that hold what later conversions need of these inputs.
+    `superseded` are rows that are no longer valid, by the name of their part: a later row is their next revision, or
+    their rollout belongs to another one. `ledger` says how much of each input is in the dataset. `kept` names the files
+    with records that later incremental conversions need.
     """
 
     schema_version: int
@@ -104,7 +106,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> int:
-        """How many rows count."""
+        """How many rows are valid."""
         return sum(part.rows for part in self.parts) - sum(map(len, self.superseded.values()))
 
     @property
@@ -119,9 +121,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit brings and takes away. `written_at` is in nanoseconds since the epoch.
+    """The files that a commit adds and removes. `written_at` is in nanoseconds since the epoch.
 
-    What it takes away stays for `linger` nanoseconds at least, as others may read it.
+    Removed files stay for at least `linger` nanoseconds, because others may still read them.
     """
 
     run: str
@@ -132,17 +134,17 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of all files that it is about."""
+        """The names of all added and removed files."""
         return frozenset((*self.parts, *self.previous))
 
 
 def part_name(number: int, sha256: str) -> str:
-    """The name of the part of this number and content."""
+    """The name of a part with this number and content."""
     return f"part-{number:05d}-{sha256[:8]}.parquet"
 
 
 def is_part_name(name: str) -> bool:
-    """Whether a file has a name that those who read parts by a glob take for a part's."""
+    """Whether a file's name matches the glob by which readers find parts."""
     return name.startswith("part-") and name.endswith(".parquet")
 
 
@@ -152,7 +154,7 @@ def pending_name(run: str) -> str:
 
 
 def read_manifest(folder: str) -> Manifest | None:
-    """The manifest of a folder (a path or URL). None where there is none of ours. Raises StoreError for a newer one."""
+    """The manifest of a folder (a path or URL); None if it has none of ours. Raises StoreError for a newer schema."""
     location = storage.join(folder, REPORT_NAME)
     if storage.size_of(location) is None:
         return None
@@ -169,7 +171,7 @@ def read_manifest(folder: str) -> Manifest | None:
 
 
 class _Hints(msgspec.Struct, frozen=True):
-    """The part of `_report.json` that says what to do when little or nothing came out."""
+    """The part of `_report.json` with advice for an empty or small result."""
 
     hints: tuple[str, ...] = ()
 
@@ -187,10 +189,10 @@ def read_hints(folder: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpanCounts:
-    """Where the spans went. A damaged line or message of unknown content counts as one span read and quarantined.
+    """What became of the spans. A damaged line or message of unknown content counts as one span, read and quarantined.
 
-    In an incremental conversion `again` are spans that an earlier one read, assembled again with what came of their
-    rollouts, and `waiting` those of rollouts that are not given yet.
+    In an incremental conversion `again` counts spans of earlier conversions that were assembled again with new ones,
+    and `waiting` spans of rollouts that are not written yet.
     """
 
     read: int = 0
@@ -204,9 +206,9 @@ class SpanCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogCounts:
-    """Where the log records went. `without_span`: their span is not in the sources, or they name none.
+    """What became of the log records. `without_span`: their span is not in the sources, or they name none.
 
-    `again` were read by an earlier conversion, as with spans.
+    `again` counts log records of earlier conversions, as in `SpanCounts`.
     """
 
     read: int = 0
@@ -219,7 +221,7 @@ class LogCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewardCounts:
-    """What became of the rewards, each counted once for each thing that it is for."""
+    """What became of the rewards. Each is counted once per target."""
 
     given: int = 0
     delivered: int = 0
@@ -228,7 +230,7 @@ class RewardCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallCounts:
-    """The LLM calls. `without_content` are completed calls of which neither prompt nor completion was captured."""
+    """The LLM calls. `without_content` counts completed calls without a captured prompt and completion."""
 
     total: int = 0
     completed: int = 0
@@ -247,7 +249,7 @@ class TrajectoryCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QuarantineEntry:
-    """One quarantined piece by name: where it stands, why it was set aside."""
+    """One quarantined piece: its place and the reason."""
 
     reason: str
     path: str
@@ -276,9 +278,9 @@ class FileReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConversionReport:
-    """Everything a conversion can say about itself.
+    """All counts of a conversion.
 
-    `quarantine` lists at most the first 1,000 pieces; `hints` say what to do when little or nothing came out.
+    `quarantine` lists at most the first 1,000 pieces; `hints` have advice for an empty or small result.
     """
 
     spans: SpanCounts = field(default_factory=SpanCounts)

@@ -1,14 +1,14 @@
-"""Rows: a trajectory as what the columns of its row hold, and back. `schema` has the table of these columns.
+"""Rows: convert a trajectory to the values of its row, and back. `schema` has the table of the columns.
 
-Invariant: `restore_trajectory` gives back an equal trajectory, but for metrics that are NaN or infinite: JSON has no
-such numbers, and ART's reader refuses a file whose metrics hold null. What no trajectory has is refused.
+Invariant: `restore_trajectory` gives an equal trajectory, except for metrics that are NaN or infinite: JSON has no such
+numbers, and ART's reader refuses a file with null among metrics. A row that no trajectory can have is refused.
 
-What several calls have stands once in a row, and in the bytes of a trajectory that goes from one process to another of
-the same version: messages and token ids as two trees, of which calls have the ends of their prompts, and lists of tools
-and the objects of steps as positions in lists.
+Shared values are in a row once: messages and token ids as two trees, in which calls have the positions of their
+prompts' last nodes; tool definitions and the objects of steps as lists, in which calls have positions. The bytes of
+`encode_trajectory` have the same form.
 
-ART 0.5's own reader takes its ten columns as they are: metadata values are flat scalars, tool calls are JSON text in
-OpenAI's form, and one list of messages holds the main history. Source: `art.utils.trajectory_logging` of openpipe-art
+ART 0.5's own reader reads the ten columns for ART: metadata values are flat scalars, tool calls are JSON text in
+OpenAI's form, and one list of messages has the main history. Source: `art.utils.trajectory_logging` of openpipe-art
 0.5.18.
 """
 
@@ -47,7 +47,7 @@ from art_otel.trajectories import (
 _Value = TypeVar("_Value")
 
 Fields: TypeAlias = dict[str, Any]
-"""The values of a row, a call or a turn, by the names of their columns."""
+"""The values of a row, a call or a turn by column."""
 
 
 class MessageSource(NamedTuple):
@@ -77,12 +77,12 @@ TurnSource: TypeAlias = tuple[Turn, int | None]
 
 
 def sampled_tokens(turn: Turn, _: int | None = None) -> int | None:
-    """How many ids were sampled; None where they are unknown."""
+    """How many ids were sampled; None if they are unknown."""
     return None if turn.token_ids is None else len(turn.token_ids)
 
 
 def unscored_tokens(turn: Turn, _: int | None = None) -> int | None:
-    """How many of the sampled ids have no logprob: all where logprobs are as many as something else."""
+    """How many of the sampled ids have no logprob: all, if there are not as many logprobs as ids."""
     ids, logprobs = turn.token_ids, turn.logprobs
     if ids is None:
         return None
@@ -94,7 +94,7 @@ def unscored_tokens(turn: Turn, _: int | None = None) -> int | None:
 
 
 def zero_logprobs(turn: Turn, _: int | None = None) -> int | None:
-    """How many of the sampled ids have a logprob of exactly 0.0; None where the ids are unknown."""
+    """How many of the sampled ids have a logprob of exactly 0.0; None if the ids are unknown."""
     ids, logprobs = turn.token_ids, turn.logprobs
     if ids is None:
         return None
@@ -104,7 +104,7 @@ def zero_logprobs(turn: Turn, _: int | None = None) -> int | None:
 
 
 class ArtMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message of the main history, for ART. `trainable` marks a sampled one whose turn is to be trained."""
+    """A message of the main history, for ART. `trainable`: it was sampled and may be trained."""
 
     role: str
     content: str | None
@@ -114,9 +114,9 @@ class ArtMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class RowSource(NamedTuple):
-    """A trajectory, and what its row says in another way. `toolsets` and `objects` are JSON texts.
+    """A trajectory, and the values of its row that have another form. `toolsets` and `objects` are JSON texts.
 
-    `rollout_traces` is None where they were not asked for: they repeat each call's whole prompt.
+    `rollout_traces` is None unless requested, because traces repeat each call's whole prompt.
     """
 
     trajectory: Trajectory
@@ -196,7 +196,7 @@ def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSourc
 
 
 def restore_trajectory(row: Fields) -> Trajectory:
-    """The trajectory of a row. Raises ValueError, TypeError or LookupError for a row that no trajectory has."""
+    """Make the trajectory of a row. Raises ValueError, TypeError or LookupError for a row that is no trajectory's."""
     _check(row)
     unchanged = {name: value for name, value in row.items() if name not in _RESTORED}
     return Trajectory(
@@ -209,7 +209,7 @@ def restore_trajectory(row: Fields) -> Trajectory:
 
 
 def _restore_calls(row: Fields) -> tuple[Call, ...]:
-    """The calls of a row with their turns, and the trees that they point into."""
+    """Make the calls of a row, with their turns and both trees."""
     sampled: Sequence[Fields] = row["turns"]
     # None where a reader left them out.
     messages = None if row["message_nodes"] is None else _restore_messages(row["message_nodes"], sampled)
@@ -300,10 +300,10 @@ def _restore_runs(rows: Sequence[RunSource], sampled: Sequence[Fields]) -> list[
 
 
 class SharedTexts(Generic[_Value]):
-    """The JSON texts of values of one kind, each once however many calls refer to it, in the order of first use.
+    """The JSON texts of values of one kind, each once, in the order of first use.
 
-    A value that several calls have is written as JSON once: it may be as long as the calls are many. Values are known
-    by their ids, so they must live as long as this does.
+    A value that several calls share is encoded once, because it may be long. Values are identified by `id()`, so they
+    must live as long as this object.
     """
 
     def __init__(self) -> None:
@@ -311,7 +311,7 @@ class SharedTexts(Generic[_Value]):
         self._by_id: dict[int, int] = {}
 
     def position(self, value: _Value) -> int:
-        """Where the value's text stands. Raises what `json_text` does."""
+        """The position of the value's text. Raises the errors of `json_text`."""
         position = self._by_id.get(id(value))
         if position is None:
             position = self._positions.setdefault(json_text(value), len(self._positions))
@@ -320,12 +320,12 @@ class SharedTexts(Generic[_Value]):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts met so far, by their positions."""
+        """The texts so far, in the order of their positions."""
         return tuple(self._positions)
 
 
 def art_messages(trajectory: Trajectory) -> tuple[ArtMessage, ...] | None:
-    """The messages of the main history; None where nothing was sampled or its beginning is unknown."""
+    """The messages of the main history; None if nothing was sampled, or if its beginning is unknown."""
     main = main_history(trajectory)
     if main is None or main.messages is None:
         return None
@@ -350,7 +350,7 @@ def _art_message(message: Message, *, trainable: bool) -> ArtMessage:
 
 
 def art_metadata(metadata: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Value]]:
-    """The metadata with nested values as JSON text, and apart from it the nested values as they are."""
+    """The metadata with nested values as JSON text (for ART), and the nested values themselves."""
     nested = {key: value for key, value in metadata.items() if not isinstance(value, str | int | float | None)}
     texts = {key: json_text(value) for key, value in nested.items()}
     return {**metadata, **texts}, nested
@@ -384,7 +384,7 @@ _RESTORED: Final = frozenset(
         "turns",
     ]
 )
-"""Columns from which fields of another form are restored."""
+"""Columns from which fields with another form are restored."""
 
 
 def _check(row: Fields) -> None:
@@ -400,7 +400,7 @@ def _check(row: Fields) -> None:
 
 
 def routed_experts_of(data: bytes | None, **shape: int) -> RoutedExperts | None:
-    """The routed experts of a turn; None where it has none."""
+    """The routed experts of a turn; None if it has none."""
     return None if data is None else RoutedExperts(data=data, **shape)
 
 
@@ -412,7 +412,7 @@ _VALUE: Final[msgspec.json.Decoder[Value]] = msgspec.json.Decoder()
 
 
 def json_text(value: Value) -> str:
-    """The value as JSON; NaN and infinities become null. Raises TypeError or ValueError for what is no JSON value."""
+    """The value as JSON; NaN and infinities become null. Raises TypeError or ValueError for another kind of value."""
     return value.json if isinstance(value, ToolSet) else _ENCODER.encode(value).decode()
 
 
@@ -516,7 +516,7 @@ _SENT_FACTS: Final = tuple(name for name in CallRecord.__struct_fields__ if name
 
 
 def decode_trajectory(data: bytes) -> Trajectory:
-    """Read what `encode_trajectory` gave. Raises StoreError for anything else."""
+    """The inverse of `encode_trajectory`. Raises StoreError for other bytes."""
     try:
         parcel = _PARCEL.decode(data)
         calls: list[Fields] = []

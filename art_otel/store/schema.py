@@ -1,14 +1,14 @@
-"""Schema: the table of columns of a trajectory file, and how one kind of value becomes an Arrow array and comes back.
+"""Schema: the table of columns of a trajectory file, and the codecs that turn values into Arrow arrays and back.
 
-docs/spec/parquet.md owns what the columns mean. Invariant: a column stands here once, with its codec and with where its
-value is got; writing and reading both follow this table. Every type is explicit, so that a file whose lists are all
-empty or whose values are all null has the same schema as any other. There are no maps, no empty structs and no
-timestamps (readers round or refuse nanoseconds).
+docs/spec/parquet.md has the meaning of the columns. Codecs nest as Arrow types do: a ListOf has a codec, a Record has
+columns. Many values are encoded at once, because many small arrays are slow to make. Until then values wait flattened:
+an object with more than is stored (a call with its whole prompt) is reduced as soon as it comes, to save memory.
 
-For each codec `decode(encode([flatten(value)])) == [value]`, None included, and numbers of tokens are never boxed: they
-go from bytes to buffers and back. Codecs nest as Arrow types do: a ListOf holds a codec, a Record columns. Many values
-are encoded at once, because a hundred small arrays take long to make. Until then they wait flattened: what holds more
-than is stored (a call with its whole prompt) is taken apart as soon as it comes.
+Invariant: each column is here once, with its codec and the source of its value; writing and reading both use this
+table. Every type is explicit, so that files with only empty lists or nulls have the same schema. There are no maps, no
+empty structs and no timestamps (readers round or refuse nanoseconds). For each codec
+`decode(encode([flatten(value)])) == [value]`, also for None; token numbers go from bytes to buffers and back, and never
+become Python objects.
 """
 
 # pyarrow ships no types.
@@ -54,7 +54,7 @@ class Scalar(msgspec.Struct, frozen=True):
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         """Turn values into one Arrow array, the only leaf of this column."""
-        if not any(values) and values.count(None) == len(values):  # as most columns are in most files
+        if not any(values) and values.count(None) == len(values):  # fast path: most columns of most files are null
             return pa.nulls(len(values), self.type)
         return _whole(pa.array(values, self.type))
 
@@ -111,11 +111,11 @@ class ListOf(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def is_flat(self) -> bool:
-        """Whether tuples are flat as they come."""
+        """Whether the tuples need no flattening."""
         return isinstance(self.item, Scalar | Numbers) or self.item.is_flat
 
     def flatten(self, value: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-        """A tuple of the flattened items."""
+        """The tuple with flattened items."""
         if not value or isinstance(self.item, Scalar | Numbers) or self.item.is_flat:
             return value
         several = isinstance(self.item, StructOf) and len(self.item.takes) > 1
@@ -140,9 +140,9 @@ class ListOf(msgspec.Struct, frozen=True, dict=True):
 
 
 class Json(msgspec.Struct, frozen=True):
-    """JSON values as text. `flatten` makes the text (None: null), `read` is its inverse and knows what null means.
+    """JSON values as text. `flatten` makes the text (None: null); `read` is its inverse and decides what null means.
 
-    `flatten` raises TypeError or ValueError for what is no JSON value.
+    `flatten` raises TypeError or ValueError for a value that is no JSON value.
     """
 
     flatten: Callable[[Any], str | None]
@@ -164,16 +164,16 @@ class Json(msgspec.Struct, frozen=True):
 
 
 Codec: TypeAlias = "Scalar | Numbers | ListOf | Json | StructOf"
-"""A kind of value.
+"""A codec of one kind of value.
 
-`type` is the Arrow type of its column. `encode` makes a column of flattened values (and raises what pyarrow does for
-one that does not fit), `decode` is its inverse. Where values do not come flat, `flatten` takes one apart; None stays
+`type` is the Arrow type of its column. `encode` makes a column of flattened values (and raises pyarrow's errors for a
+value that does not fit); `decode` is its inverse. `flatten`, if not None, reduces a value before encoding; None stays
 None.
 """
 
 
 class Column(NamedTuple):
-    """A column, or a field of a nested one: its name, its codec, and how its value is got from an object.
+    """A column, or a field of a nested column: its name, its codec, and how to get its value from an object.
 
     `get` is a path of attributes (default: the name) or a function.
     """
@@ -184,11 +184,11 @@ class Column(NamedTuple):
 
 
 class StructOf(msgspec.Struct, frozen=True, dict=True):
-    """Objects as struct: a column a field. `make` builds an object from the fields by name.
+    """Objects as structs, with one column per field. `make` builds an object from the fields by name.
 
-    Objects that hold more than is stored are flattened to the tuple of their fields as soon as they come, from what
-    `takes` names: the object, or several values, of which the getter of each column says what it is of. Objects without
-    `takes` stay as they are.
+    With `takes`, an object is flattened to a tuple of its fields as soon as it comes, because it has more than is
+    stored. `takes` names the arguments from which columns get their values: the object, or several values. Objects
+    without `takes` stay as they are until they are encoded.
     """
 
     make: Callable[..., Any]
@@ -212,7 +212,7 @@ class StructOf(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def flatten(self) -> Callable[..., Any]:
-        """The function that gives the fields of what it takes, and None for no object."""
+        """The function that makes the tuple of fields from its arguments; None for None."""
         takes = ", ".join(self.takes) or "record"
         names: dict[str, Any] = {}
         fields: list[str] = []
@@ -233,12 +233,12 @@ class StructOf(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _build(self) -> Callable[..., Any]:
-        """`make` with its arguments by position."""
+        """`make` with positional arguments, which are faster."""
         keywords = ", ".join(f"{name}={name}" for name in self.names)
         return _compiled(f"lambda {', '.join(self.names)}: make({keywords})", {"make": self.make})
 
     def arrays(self, rows: Sequence[tuple[Any, ...]]) -> list[pa.Array]:
-        """An array a column, for flattened objects (at least one) of which none is None."""
+        """One array per column, for at least one flattened object; none of the objects is None."""
         return [
             column.codec.encode(values) for column, values in zip(self.columns, zip(*rows, strict=True), strict=True)
         ]
@@ -247,7 +247,7 @@ class StructOf(msgspec.Struct, frozen=True, dict=True):
         """Turn values into one Arrow array, the only leaf of this column."""
         values = values if self.takes else list(map(self.flatten, values))
         missing = values.count(None)
-        if missing == len(values):  # empty ones too: spares the arrays of fields that nobody has
+        if missing == len(values):  # also without any value: saves the arrays of all fields
             return pa.nulls(len(values), self.type)
         if not missing:
             return pa.StructArray.from_arrays(self.arrays(cast(Any, values)), type=self.type)
@@ -256,7 +256,7 @@ class StructOf(msgspec.Struct, frozen=True, dict=True):
         return pa.Array.from_buffers(self.type, len(values), [_validity(values)], children=arrays)
 
     def decode(self, column: pa.Array) -> list[Any]:
-        """The objects. Fields that the codec does not have are ignored; those that the column lacks are null."""
+        """Decode the objects. Fields that only the column has are ignored; fields that it lacks are null."""
         if column.null_count == len(column):
             return [None] * len(column)
         fields = {column.type.field(number).name: column.field(number) for number in range(column.type.num_fields)}
@@ -273,28 +273,28 @@ class StructOf(msgspec.Struct, frozen=True, dict=True):
 
 
 def _compiled(source: str, names: dict[str, Any]) -> Callable[..., Any]:
-    """A function written for a table of columns: four times as fast as a loop over the table, as namedtuple does it."""
+    """Compile a function for a table of columns, as namedtuple does: four times as fast as a loop over the table."""
     return eval(source, {"__builtins__": {}, **names})  # noqa: S307 # of names that stand in our own tables
 
 
 def _list_type(item: pa.DataType) -> pa.DataType:
-    return pa.list_(pa.field("element", item))  # Parquet's own word for it, so that reading gives this type
+    return pa.list_(pa.field("element", item))  # Parquet's own name, so that a file is read with this same type
 
 
 def _list_array(kind: pa.DataType, lengths: Sequence[int | None], flat: pa.Array) -> pa.Array:
-    """The lists of these lengths (None: no list), whose values follow each other in `flat`."""
+    """Lists with these lengths (None: null), whose values follow each other in `flat`."""
     validity = _validity(lengths) if None in lengths else None
     offsets = array("i", [*accumulate([length or 0 for length in lengths], initial=0)])
     return pa.Array.from_buffers(kind, len(lengths), [validity, pa.py_buffer(offsets)], children=[flat])
 
 
 def _validity(values: Sequence[object]) -> pa.Buffer:
-    """Which values are known, a bit each. Taken from an array of them: a mask would load pyarrow.compute (40 ms)."""
+    """A bitmap of the known values. Made by an array of flags, because a mask would load pyarrow.compute (40 ms)."""
     return pa.array([value is not None for value in values], pa.bool_()).buffers()[1]
 
 
 def _list_parts(column: pa.Array) -> tuple[pa.Array, list[int]]:
-    """The values all lists hold together, and where each begins and ends in them."""
+    """The values of all lists together, and the begin and end of each list in these."""
     offsets: list[int] = column.offsets.to_pylist()
     first = offsets[0] if offsets else 0
     last = offsets[-1] if offsets else 0
@@ -306,7 +306,7 @@ def _valid(column: pa.Array) -> list[bool]:
 
 
 def _whole(column: pa.Array) -> pa.Array:
-    """Arrow splits what is over 2 GiB into chunks, which our nested columns cannot hold."""
+    """Refuse chunked arrays: Arrow splits more than 2 GiB into chunks, which cannot be nested."""
     if isinstance(column, pa.ChunkedArray):
         raise pa.ArrowCapacityError("over 2 GiB of text")
     return column
@@ -326,7 +326,7 @@ _TOOLS = Json(lambda tools: json_text(tools) if tools else None, lambda text: ()
 
 
 def _columns(codec: Codec, names: str, of: str = "") -> tuple[Column, ...]:
-    """Columns of one codec, each the attribute of its name, of the object itself or of its attribute `of`."""
+    """Columns with one codec; each value is the attribute of its name, of the object or of its attribute `of`."""
     return tuple(Column(name, codec, f"{of}{name}") for name in names.split())
 
 
@@ -505,13 +505,13 @@ _OF_TRACES: Final = frozenset({"rollout_id", "rollout_traces"})
 _FOLLOWING: Final = frozenset(
     {"group_index", "group_metadata", "group_metrics", "group_logs", "messages", "rollout_traces"}
 )
-"""Columns for readers of their own, ART's first: they follow from the others."""
+"""Columns for other readers, ART's first. Their values can be computed from the other columns."""
 
 READ_ROW: Final = StructOf(dict, tuple(column for column in ROW.columns if column.name not in _FOLLOWING))
-"""The columns that a trajectory is read from."""
+"""The columns from which a trajectory is read."""
 
 TRACES_ROW: Final = StructOf(dict, tuple(column for column in ROW.columns if column.name in _OF_TRACES))
-"""The columns that rollout traces are read from."""
+"""The columns from which rollout traces are read."""
 
 SCHEMA: Final = pa.schema([*ROW.type], metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
 """The columns of a trajectory file."""

@@ -1,10 +1,10 @@
-"""Superseded rows: they are found by their keys, and `compact` leaves them out.
+"""Superseded rows: find rows that are no longer valid, and remove them with `compact`.
 
-A late span gives its rollout a new row, and the one before no longer counts. The manifest says so by the number of the
-row, for a part of 100 MB is not written anew for each of them.
+A late span gives its rollout a new row, and the old row is superseded. The manifest only notes the number of the old
+row, because writing a part of 100 MB anew for each late span would be slow.
 
-Invariant: the trajectories that are read are the same before, during and after `compact`; rows are copied as they are,
-and memory holds one row group.
+Invariant: the same trajectories are read before, during and after `compact`; rows are copied unchanged. Memory has one
+row group.
 """
 
 # pyarrow ships no types.
@@ -30,19 +30,19 @@ from art_otel.store.report import REPORT_NAME, Manifest, Part, RowKey, read_mani
 from art_otel.store.write import staging
 
 LINGER: Final = 3600.0
-"""Seconds that parts stay for those who read them."""
+"""Seconds that replaced parts stay, because others may read them."""
 
 SMALL: Final = 8 << 20
-"""Bytes of a part that is better put together with others."""
+"""A part with fewer bytes is better merged with others."""
 
 _TARGET: Final = 4 * SMALL
-"""Bytes that parts have together, about, before they are written anew."""
+"""About how many bytes of parts are written into one new part."""
 
 _KEY: Final = ("rollout_id", "attempt", "trace_id", "revision")
 
 
 def with_superseded(out: str, manifest: Manifest, keys: Collection[RowKey]) -> dict[str, tuple[int, ...]]:
-    """The superseded rows of a dataset, by part, when the rows with these keys no longer count either."""
+    """The superseded rows of a dataset by part, together with the rows that have these keys."""
     superseded = dict(manifest.superseded)
     numbers = {part.number for part in manifest.parts}
     for part in manifest.parts:
@@ -68,7 +68,7 @@ def _find_rows(location: str, traces: Collection[str], keys: Collection[tuple[ob
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
-    """How many parts were written anew as how many, and how many rows were left out."""
+    """How many parts were replaced by how many new ones, and how many rows were removed."""
 
     parts: int = 0
     became: int = 0
@@ -76,10 +76,10 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compact(out: str | Path, *, linger: float = LINGER) -> Compaction:
-    """Write the parts anew that hold superseded rows, and small ones together.
+    """Write parts with superseded rows anew without these rows, and merge small parts.
 
-    The old parts stay for `linger` seconds, in a store for a day, and then until something is written the next time.
-    Raises UsageError for what is no dataset, and while another process writes there.
+    The old parts stay for `linger` seconds (in a store for a day), and then until the next commit. Raises UsageError
+    for a folder without a dataset, and while another process writes there.
     """
     folder = os.fspath(out)
     _require_manifest(folder)
@@ -100,7 +100,7 @@ def compact(out: str | Path, *, linger: float = LINGER) -> Compaction:
 
 
 def count_small_parts(out: str | Path) -> int:
-    """How many parts of a dataset would be better put together with others."""
+    """How many parts of a dataset are so small that they should be merged."""
     manifest = read_manifest(os.fspath(out))
     return 0 if manifest is None else sum(part.bytes < SMALL for part in manifest.parts)
 
@@ -113,14 +113,14 @@ def _require_manifest(folder: str) -> Manifest:
 
 
 def _parts_to_rewrite(manifest: Manifest) -> list[Part]:
-    """The parts that hold superseded rows, and small ones if there are several."""
+    """The parts with superseded rows, and the small parts if there are several."""
     small = [part for part in manifest.parts if part.bytes < SMALL]
     chosen = {part.name for part in small if len(small) > 1} | manifest.superseded.keys()
     return [part for part in manifest.parts if part.name in chosen]
 
 
 def _rewrite(folder: str, manifest: Manifest, parts: Sequence[Part], scratch: Path) -> Iterator[tuple[str, Part]]:
-    """Write the rows of these parts that count into new ones, and give each with the path where it lies."""
+    """Write the valid rows of these parts into new parts, and return each with its path."""
     for number, batch in enumerate(_batches(parts), manifest.next_number):
         path = scratch / f"rewritten-{number}"
         with PartWriter(path) as writer:

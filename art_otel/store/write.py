@@ -1,6 +1,6 @@
-"""Writing: trajectories to a dataset or to one file.
+"""Writing: write trajectories to a dataset or to one file.
 
-Invariant: what was there before is replaced when everything is written, and only if art-otel wrote it.
+Invariant: an earlier dataset or file is replaced only when everything is written, and only if art-otel wrote it.
 """
 
 import glob
@@ -27,7 +27,7 @@ _STAGING: Final = ".art-otel-staging-"
 
 
 class WriteSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written: how many trajectories, into which files (paths or URLs), in order."""
+    """The number of written trajectories, and the files (paths or URLs), in order."""
 
     trajectories: int
     files: tuple[str, ...]

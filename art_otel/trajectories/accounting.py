@@ -1,12 +1,12 @@
-"""Accounting: where every record of the assembled groups went.
+"""Accounting: count what became of every record of the assembled groups.
 
-Every record of a group is counted once, counts of groups add up, and these sums hold:
+Invariant: every delivered record is counted once, so that these sums hold, also over several groups:
 
     spans               = used + ignored (by reason) + duplicate + quarantined (by reason) + waiting
     targets of rewards  = delivered + undeliverable (by reason)
 
-A span of which only a value was quarantined is counted as that although the rest of it serves; so are log records, in
-counts of their own. A span that gives a reward for something else is used, also outside every rollout.
+A span that lost a value counts as quarantined although the rest of it is used; likewise a log record. A span that
+carries a reward for another target counts as used, even outside of every rollout.
 """
 
 from collections import Counter
@@ -37,18 +37,19 @@ STARTED: Final = "start of a span that ended"
 
 
 IncrementalOutcome: TypeAlias = Literal["new", "known", "waiting"]
-"""What becomes of a trajectory: it is given, it was given before as it is, or more of it is expected."""
+"""What becomes of a trajectory: it is written, an equal one was written before, or more of its spans are expected."""
 
 
 @dataclass(kw_only=True, slots=True)
 class AssemblyStats:
     """Counts of spans, log records, rewards, calls and trajectories.
 
-    `quarantine` lists what assembly itself quarantined. By instrumentation scope, `calls_without_content` counts calls
-    without any message, `spans_without_calls` the spans of traces without an LLM call, and `spans_naming_models` those
-    of them that name a model. `outside_roots` counts the root
-    spans of traces with LLM calls that are no rollout, by name. `waiting` are spans of rollouts of which more is
-    expected, `again` those of all spans that an earlier conversion read, as `logs_again` those of all log records.
+    - `waiting`: spans of rollouts of which more spans are expected.
+    - `again`, `logs_again`: how many of all spans and log records an earlier conversion had read.
+    - `quarantine`: what assembly itself quarantined.
+    - By instrumentation scope: `calls_without_content` counts calls without any message, `spans_without_calls` spans
+      of traces without an LLM call, `spans_naming_models` those among the latter that name a model.
+    - `outside_roots`: root spans of traces with LLM calls that are in no rollout, by name.
     """
 
     used: int = 0
@@ -94,7 +95,7 @@ class AssemblyStats:
 
 
 class AssembledGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """What assembly made of a group: a trajectory, and what becomes of it, for each rollout."""
+    """What assembly made of a group. `trajectories` and `outcomes` have one entry for each rollout."""
 
     tree: SpanTree
     roles: Mapping[SpanKey, Role]
@@ -108,7 +109,7 @@ class AssembledGroup(msgspec.Struct, frozen=True, kw_only=True):
 def count_group(
     stats: AssemblyStats, group: AssembledGroup, logs: Iterable[LogRecord], quarantine: Sequence[Quarantined]
 ) -> None:
-    """Count a group. `logs` are all deliveries of its log records, `quarantine` came from the sources."""
+    """Add the counts of a group. `logs` are its log records with repeats; `quarantine` was found while reading."""
     tree, attribution = group.tree, group.attribution
     stats.logs_joined += group.logs.joined
     stats.logs_duplicate += group.logs.duplicate
@@ -164,7 +165,7 @@ def count_group(
 
 
 def count_idle_spans(stats: AssemblyStats, spans: Sequence[Span]) -> None:
-    """Count spans of whole traces that hold no call, no rollout and no reward, without building their tree."""
+    """Count spans of traces without a call, a rollout or a reward. Building trees of these would cost most time."""
     unique = deduplicate(spans)
     _count_repeated(stats, len(spans) - len(unique.deliveries), sum(unique.start_only.values()))
     cyclic = take_out_cycles(unique.spans, find_parents(unique.spans)[0])
@@ -180,9 +181,10 @@ def count_idle_spans(stats: AssemblyStats, spans: Sequence[Span]) -> None:
 def _count_logs_without_a_value(
     stats: AssemblyStats, logs: Iterable[LogRecord], tree: SpanTree, quarantine: Iterable[Quarantined]
 ) -> None:
-    """Count log records that lost a value as quarantined, and not as what else they are.
+    """Move log records that lost a value from the other counts to the quarantined ones.
 
-    An entry names the span of its record only: of a span's records as many are quarantined as there are entries.
+    An entry of the quarantine names only the span of its record, so as many records of the span are moved as it has
+    entries.
     """
     reasons = _lost_values(quarantine, "log")
     deliveries: dict[SpanKey, list[bytes]] = {}
@@ -201,7 +203,7 @@ def _count_logs_without_a_value(
 
 
 def _lost_values(quarantine: Iterable[Quarantined], kind: Kind) -> dict[tuple[str | None, str | None], list[str]]:
-    """The reasons why values of kept records of a kind were quarantined, by the records' spans."""
+    """Why values of kept records were quarantined: reasons by the key of the records' span."""
     reasons: dict[tuple[str | None, str | None], list[str]] = {}
     for entry in quarantine:
         if entry.partial and entry.kind == kind:
@@ -210,7 +212,7 @@ def _lost_values(quarantine: Iterable[Quarantined], kind: Kind) -> dict[tuple[st
 
 
 def _count_repeated(stats: AssemblyStats, repeated: int, start_only: int) -> None:
-    """Deliveries besides the one that serves: records of starts as far as there were, else duplicates."""
+    """Count repeated deliveries of a span: up to `start_only` as starts of spans, the rest as duplicates."""
     starts = min(repeated, start_only)
     if starts:
         stats.ignored[STARTED] += starts
@@ -218,7 +220,7 @@ def _count_repeated(stats: AssemblyStats, repeated: int, start_only: int) -> Non
 
 
 def _ignored_because(key: SpanKey, group: AssembledGroup, traces_with_calls: Collection[str]) -> str | None:
-    """Why nothing came of a span; None for one that is used."""
+    """Why a span is ignored; None if it is used."""
     role = group.roles[key]
     if role == "embeddings":
         return EMBEDDINGS
@@ -234,6 +236,6 @@ def _ignored_because(key: SpanKey, group: AssembledGroup, traces_with_calls: Col
 
 
 def is_without_content(call: Call) -> bool:
-    """Whether nothing of the conversation was captured, and nothing says that it was lost."""
+    """Whether a call has neither prompt nor answer, because content capture was off and not because they were lost."""
     is_unknown = call.prompt_node is None and call.choices is None
     return is_unknown and all(gap.kind == "off" for gap in call.gaps)

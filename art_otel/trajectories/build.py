@@ -1,7 +1,7 @@
-"""Build: how a group of records becomes trajectories. `build_trajectories` tells it, step by step.
+"""Build: make the trajectories of a group of records. `build_trajectories` has all steps in order.
 
-A group is what belongs together: one trace, or the traces that share a rollout id, and the rewards that other traces
-give to them. The outcome depends on the set of records only, not on their order, files or repeated delivery.
+A group is one trace, or all traces that share a rollout id, with the rewards that other traces give to them.
+Invariant: the trajectories depend on the set of records only, not on their order, files or repeated delivery.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,11 +42,11 @@ _NEW: Final[IncrementalOutcome] = "new"
 
 
 class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Records that belong together, in any order and any number of times.
+    """The records of one or more linked traces, in any order, each any number of times.
 
-    `quarantine` is what the sources could not read of these traces. `external_rewards` are rewards from other traces,
-    and rewards of these traces that were returned as undeliverable (see `rewards`). It is None where nobody
-    delivers rewards between groups, as in a live app.
+    `quarantine` lists the records of these traces that could not be read. `external_rewards` are rewards from other
+    traces, and rewards of these traces that came back as undeliverable (see `rewards`); None if nothing delivers
+    rewards between groups, as in a live app.
     """
 
     spans: Sequence[Span] = ()
@@ -56,7 +56,7 @@ class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
-    """Trajectories in the order of their rollout ids, and where every record went."""
+    """Trajectories in the order of their rollout ids, and counts of what became of every record."""
 
     trajectories: tuple[Trajectory, ...]
     stats: AssemblyStats
@@ -70,25 +70,26 @@ def build_trajectories(
     *,
     rollout_attributes: Sequence[str] = (),
 ) -> Assembly:
-    """Build the trajectories of a group. `rollout_spans` are globs of span names that count as rollouts.
+    """Build the trajectories of a group.
 
-    `rollout_attributes` are names of attributes: traces that share the value of one are a rollout.
+        build_trajectories(SpanGroup(spans=spans)).trajectories
 
-    Where every record went is added to `stats`; to new ones when there are none. `outcomes_of` says which trajectories
-    count as given, None that all do.
+    `rollout_spans` are globs: spans with such names are rollouts. `rollout_attributes` are names of attributes: traces
+    that share a value are one rollout. Counts are added to `stats`. `outcomes_of` says what becomes of each trajectory
+    (one entry each); None: all are new.
     """
     stats = AssemblyStats() if stats is None else stats
-    if _is_idle(group, rollout_spans):  # as in most traces of an application
+    if _is_idle(group, rollout_spans):  # fast path: most traces of an application have no LLM call
         count_idle_spans(stats, group.spans)
         return Assembly(trajectories=(), stats=stats)
 
-    # Each span once, with what the bodies on it mean, below its parent, with comparable start times; and what each is:
-    # a call, an agent, a tool, ….
+    # Each span once, with the contents of recorded HTTP bodies, below its parent, its start corrected for clock skew;
+    # and the role of each span: a call, an agent, a tool, ….
     tree = build_tree([whole(span) for span in group.spans])
     families = {key: families_of(span.attributes) for key, span in tree.spans.items()}
     roles = _find_roles(tree, families)
 
-    # The rollout of each span; each LLM call once, whoever recorded it; what each reward judges.
+    # The rollout of each span; each LLM call once, however many recorded it; the target of each reward.
     assignment = assign_rollouts(tree, roles, rollout_spans, rollout_attributes)
     logs = correlate_logs(group.logs, tree, roles)
     recorded = record_calls(assignment.rollouts, tree, roles, logs.of_spans, families)
@@ -108,9 +109,10 @@ def build_trajectories(
     trajectories: list[Trajectory] = []
     for rollout in assignment.rollouts:
         root = rollout.root
-        if root is not None and (facts := attribution.facts_of(rollout)):  # as if they had been recorded there
+        # Facts that were given to the rollout afterwards are read as if its own span had recorded them.
+        if root is not None and (facts := attribution.facts_of(rollout)):
             root = msgspec.structs.replace(root, attributes={**root.attributes, **facts})
-        # The calls in causal order, with what is not whole in them, and the two trees of their prompts and answers.
+        # The calls in causal order, with their gaps, in the two trees of prompts and answers.
         lineage = build_lineage(_with_version(recorded[rollout].calls, version_of_rollout(root)))
         incomplete_reasons = find_incomplete(
             rollout,
@@ -120,7 +122,7 @@ def build_trajectories(
             losses,
             unrecorded=unrecorded_answers(lineage),
             unassigned=assignment.candidates.get(rollout, 0),
-            # A span that lost a value is counted as that.
+            # A span that lost a value is counted by its quarantined value, and not again as a bad reward.
             bad_rewards=sum(key not in losses.values for key in attribution.bad_in.get(rollout, ())),
         )
         tools = [span for span in rollout.spans if roles[span.key] == "tool"]
@@ -151,18 +153,18 @@ def build_trajectories(
 
 
 _SMALL: Final = 32
-"""The most spans of a group that is built together with others."""
+"""The most spans of a group that is built together with other groups."""
 
 
 def join_groups(groups: Iterable[SpanGroup], most: int, rollout_spans: Sequence[str] = ()) -> Iterator[SpanGroup]:
-    """The groups, small ones joined to at most so many spans: a pass over many short traces costs half of many passes.
+    """Join small groups to groups of at most `most` spans: one pass over many short traces takes half of the time.
 
         trace a:  root, call  ┐
-        trace b:  root, call  ├  one group of three trees, in which no two have to do with each other
+        trace b:  root, call  ├  one group of three independent trees
         trace c:  root, call  ┘
 
-    What may lead from one group to another stays alone: what is no span, what may give a reward to others, traces that
-    are joined, and a rollout that has the id of another one's trace.
+    A group stays alone if it may influence another one: if it has log records, quarantined records, links, rewards for
+    others or joined traces, or a rollout id that is also the id of another group's trace.
     """
     joined: list[Span] = []
     names: set[str] = set()
@@ -191,23 +193,23 @@ def _is_only_spans(group: SpanGroup) -> bool:
 
 
 def _is_idle(group: SpanGroup, rollout_spans: Sequence[str]) -> bool:
-    """Whether the group holds no call, no rollout and no reward."""
+    """Whether the group has no call, no rollout and no reward."""
     if not _is_only_spans(group):
         return False
-    for span in group.spans:  # first what costs least
+    for span in group.spans:  # the cheap test first, on all spans
         if ROLLOUT_ID in span.attributes:
             return False
     return not any(_matters(span, rollout_spans) for span in group.spans)
 
 
 def _matters(span: Span, rollout_spans: Sequence[str]) -> bool:
-    """Whether the span is a call, is a rollout by its name, or gives a reward."""
+    """Whether the span is a call, has the name of a rollout, or carries a reward."""
     is_idle = role_of(span) in ("agent", "tool", "other") and not rewards_of(span)
     return not is_idle or (bool(rollout_spans) and is_named_rollout(span, rollout_spans))
 
 
 def _find_roles(tree: SpanTree, families: Mapping[SpanKey, NameFamilies]) -> dict[SpanKey, Role]:
-    """The role of each span; one of an app that shows messages and is around calls is no call itself."""
+    """The role of each span. An app's span with messages that encloses calls (an agent's run) is no call itself."""
     roles: dict[SpanKey, Role] = {key: role_of(span, families[key]) for key, span in tree.spans.items()}
     calls = [key for key, role in roles.items() if role == "inference"]
     runs = {key for key in calls if may_be_run(tree.spans[key], families[key])}
@@ -221,7 +223,7 @@ def _find_roles(tree: SpanTree, families: Mapping[SpanKey, NameFamilies]) -> dic
 
 
 def _with_version(calls: Sequence[InferenceCall], version: str | None) -> Sequence[InferenceCall]:
-    """The calls, with the rollout's policy version where they do not say their own."""
+    """The calls, with the rollout's policy version if they have no version of their own."""
     if version is None:
         return calls
     replace = msgspec.structs.replace

@@ -1,7 +1,7 @@
-"""Conversation gaps: what the calls of a rollout show together of content that was not recorded whole.
+"""Conversation gaps: lost content that only several calls of a rollout together show.
 
-[user] -> "look it up"                       a tool call was lost:
-[user, assistant calls look, tool] -> …      a later prompt repeats the answer with more
+[user] -> "look it up"                       the recorder lost a tool call of this answer:
+[user, assistant calls look, tool] -> …      a later prompt repeats the answer with the tool call
 """
 
 from collections import Counter
@@ -26,15 +26,14 @@ _UNANSWERED: Final[tuple[GapKind, str]] = ("lossy recorder", "a tool call withou
 
 
 def with_conversation_gaps(calls: Sequence[InferenceCall], numbers: PrefixNumbers | None) -> list[InferenceCall]:
-    """Add the gaps that the calls of a rollout, in the order of their start, show together.
+    """Add gaps to the calls of a rollout, given by start. Linear in the number of messages.
 
-    `numbers` are those of the rollout's prompts, None where each call continues the one before it. Linear in the number
-    of messages.
+    `numbers` are the prefix numbers of the rollout's prompts, None if each call continues the call before it.
     """
     gaps: dict[int, list[Gap]] = {}
     is_recorded = any(call.input_messages for call in calls)
     for index, call in enumerate(calls):
-        # Of a request that the server refused some recorders write no prompt: nothing was sampled from it.
+        # Some recorders write no prompt of a refused request. Nothing was sampled from it, so nothing is lost.
         is_refused = call.failed and call.choices is None and is_refusal(call.error_type, call.error)
         new = [] if is_recorded and is_refused else [*_unknown_content(call), *_lost_tool_calls(call)]
         if new:
@@ -60,7 +59,7 @@ def _with_gaps(call: InferenceCall, gaps: Iterable[Gap]) -> InferenceCall:
 
 
 def _unknown_content(call: InferenceCall) -> Iterator[Gap]:
-    """The prompt or a successful call's completion is unknown, and no other gap says why."""
+    """Gaps of an unknown prompt or answer, if no other gap explains it. A failed call needs no answer."""
     fields = (*_CONTENT, "parameters")
     if call.gaps and any(gap.field in fields and gap.kind in CONTENT_GAPS for gap in call.gaps):
         return
@@ -75,11 +74,9 @@ def _unknown_content(call: InferenceCall) -> Iterator[Gap]:
 
 
 def _lost_tool_calls(call: InferenceCall) -> Iterator[Gap]:
-    """The model called tools, as the finish reason says, and the tool calls, or their names, are not there.
-
-    A body that was recorded as it came has all that the server's parser found: with `tool_choice="required"` vLLM says
-    `tool_calls` of a text that it could not parse, and the text is the answer.
-    """
+    """Gaps of answers whose finish reason says that tools were called, but whose tool calls or names are missing."""
+    # A verbatim body has all that the server parsed. With `tool_choice="required"` vLLM gives the finish reason
+    # `tool_calls` also to a text that it could not parse; then the text is the whole answer.
     if call.answer_known == "verbatim body":
         return
     for choice in call.choices or ():
@@ -92,7 +89,7 @@ def _lost_tool_calls(call: InferenceCall) -> Iterator[Gap]:
 
 
 def _is_tokens_only(choice: Choice) -> bool:
-    """Whether no recorder kept what the completion says, but its tokens are known."""
+    """Whether the tokens of a completion were recorded, but not its text."""
     return bool(choice.token_ids) and choice.message.is_unknown
 
 
@@ -100,13 +97,16 @@ def _is_tokens_only(choice: Choice) -> bool:
 
 
 def find_broken_prompts(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
-    """The calls whose prompt no server would have taken, so that a part of it was not recorded.
+    """Gaps of prompts that no server would accept, so that a part of them was not recorded.
 
-    A body that was recorded as it was sent is what was sent, whatever it holds, and a prompt that a server refused may
-    be broken. Of a prompt that begins as the one before it only the rest is looked at.
+        [user, assistant calls look as c1, user]      no result of c1: the recorder lost it
+        [tool c1: …, user]                            nothing calls c1: the history is on the server
+
+    A verbatim body is exempt, because it was sent like this; so is a failed call, whose prompt may really be broken.
+    Only the new part of a prompt is searched.
     """
     earlier: tuple[Message, ...] = ()
-    waiting: list[str | None] = []  # tool calls without an answer
+    waiting: list[str | None] = []  # ids of tool calls without a result
     called: set[str | None] = set()
     wrong: tuple[GapKind, str] | None = None
     for index, call in enumerate(calls):
@@ -122,7 +122,7 @@ def find_broken_prompts(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, G
                 is_unknown = identifier is not None and None not in called and identifier not in called
                 if identifier in waiting:
                     waiting.remove(identifier)
-                elif waiting:  # some recorders write other ids for calls than for answers, or none
+                elif waiting:  # some recorders write other ids for results than for calls, or no ids
                     waiting.pop(0)
                 elif not called or is_unknown:
                     wrong = wrong or ("history on the server", "an answer of a tool that nothing before it called")
@@ -139,10 +139,10 @@ def find_broken_prompts(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, G
 
 
 def find_lost_compactions(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
-    """The calls of the Responses API whose prompt begins with an earlier answer, and those that gave these answers.
+    """Gaps of calls of the Responses API whose prompt begins with an earlier answer, and of the calls that gave it.
 
-    Most recorders leave a compaction out, which a client sends back as the first item, before the answer behind it:
-    [user] -> compaction, "yes"; [compaction, "yes", user] -> …
+    [user] -> compaction, "yes"
+    [compaction, "yes", user] -> …        most recorders leave the compaction out: the prompt begins with "yes"
     """
     answered: dict[tuple[object, ...], int] = {}
     for index, call in enumerate(calls):
@@ -163,9 +163,10 @@ def find_lost_compactions(calls: Sequence[InferenceCall]) -> Iterator[tuple[int,
 
 
 def find_compacted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
-    """The calls whose answer a later prompt repeats behind a compaction, which their recorder left out of the answer.
+    """Gaps of calls whose recorder left a compaction out of the answer, although a later prompt shows it.
 
-    OpenLLMetry shows Anthropic's compactions in prompts only: [user] -> "yes", [user, compaction and "yes", user] -> …
+    [user] -> "yes"                              OpenLLMetry shows Anthropic's compactions in prompts only
+    [user, compaction and "yes", user] -> …
     """
     compacted = [call.input_messages or () for call in calls if call.has_gap("compacted")]
     if not compacted:
@@ -177,7 +178,7 @@ def find_compacted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
             answered.setdefault(key, []).append(index)
     for prompt in compacted:
         for place, message in enumerate(prompt):
-            try:  # what is behind a compaction was sampled after it
+            try:  # only a compaction at the beginning of the message was there before the text was sampled
                 first, *_ = msgspec.json.decode(message.parts or "[]", type=list[dict[str, Value]]) or [{}]
             except msgspec.MsgspecError:
                 continue
@@ -188,23 +189,23 @@ def find_compacted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
                     yield index, Gap(kind="compacted", field="prompt", evidence="a later prompt repeats it compacted")
 
 
-# Completions of which a later prompt says more.
+# Completions that a later prompt repeats with more content.
 
 _Tools: TypeAlias = Counter[tuple[str, str]]
 """Tool calls by name and canonical arguments."""
 
 _ToolCounts: TypeAlias = frozenset[tuple[tuple[str, str], int]]
 _Content: TypeAlias = tuple[str, _ToolCounts, str | None]
-"""A text, the tool calls and how often each was made, and the reasoning where that may be the text."""
+"""A text, the tool calls with their counts, and the reasoning if a framework may show it as the text."""
 
 
 def find_repeated_with_more(calls: Sequence[InferenceCall], numbers: PrefixNumbers) -> set[CompletionRef]:
-    """The completions that a later prompt repeats with a text or tool calls more.
+    """Find the completions that a later prompt repeats with more text or more tool calls.
 
-        [user] -> "looking"      [user, "looking" and calls look, tool] -> …      the recorder lost the call
+        [user] -> "looking"      [user, "looking" and calls look, tool] -> …      the recorder lost the tool call
 
-    A repeat counts only where the later prompt is the call's own prompt and then an assistant's message that nobody is
-    known to have sampled there, and that is not just what another completion of the prompt says.
+    A message counts as such a repeat only if it follows the completion's own prompt, and if no recorded completion of
+    this prompt is equal to it.
     """
     prefixes = [numbers.of(call.input_messages or ()) for call in calls]
     asked: set[int] = set()
@@ -213,8 +214,8 @@ def find_repeated_with_more(calls: Sequence[InferenceCall], numbers: PrefixNumbe
         if call.input_messages is not None:
             asked.add(its_prefixes[-1])
             sampled_paths.update(numbers.longer(its_prefixes[-1], choice.message) for choice in call.choices or ())
-    # What was sampled after each prompt so far, under its text and one of its tool calls: few are looked at for each
-    # repeat, and one that is known to be doubtful is looked at no more.
+    # The completions so far, by prompt, text and one tool call, so that each repeat is compared with few of them. A
+    # completion that is found doubtful is removed and not compared again.
     said: set[tuple[int, str, _ToolCounts]] = set()
     sampled: dict[tuple[int, str, tuple[str, str] | None], dict[_Content, list[CompletionRef]]] = {}
     doubtful: set[CompletionRef] = set()
@@ -243,10 +244,10 @@ def find_repeated_with_more(calls: Sequence[InferenceCall], numbers: PrefixNumbe
 
 
 def _has_more(repeated_text: str, repeated_tools: _Tools, recorded: _Content) -> bool:
-    """Whether the repeat has all that was recorded, and more.
+    """Whether the repeat has all of the recorded content, and more that the recorder must have lost.
 
-    An agent that reads its tool calls out of the text writes them beside it, with the names that are in the text; and
-    a framework may put the reasoning into an empty text.
+    Two additions are not lost content: tool calls that an agent parsed out of the text (their names are in the text),
+    and reasoning that a framework puts into an empty text.
     """
     text, tool_set, reasoning = recorded
     tools = Counter(dict(tool_set))
@@ -271,5 +272,5 @@ def _tools(message: Message) -> _Tools:
 
 
 def what_is_said(message: Message) -> tuple[str, _ToolCounts, tuple[str | None, ...]]:
-    """What an assistant's message says, by which an answer is recognized: text, tools with arguments, and their ids."""
+    """The content by which an answer is recognized in a later prompt: text, tool calls with arguments, and call ids."""
     return _text(message), _tool_set(_tools(message)), tuple(call.id for call in message.tool_calls)

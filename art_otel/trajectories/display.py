@@ -1,4 +1,4 @@
-"""Display: a trajectory, a group or a history as a line, and as a notebook shows it: every text escaped and cut."""
+"""Display: a trajectory, a group or a history in one line, and as HTML for a notebook. Texts are escaped and cut."""
 
 from collections.abc import Iterable
 from html import escape
@@ -13,7 +13,7 @@ _MAX_MESSAGES: Final = 50
 
 
 class _Entry(Protocol):
-    """A message of a history, as it is shown."""
+    """A message of a history, with the fields that are shown."""
 
     @property
     def role(self) -> str: ...
@@ -26,7 +26,7 @@ class _Entry(Protocol):
 
 
 def describe_trajectory(trajectory: Trajectory) -> str:
-    """The trajectory in a line: name, status, reward, size, what is missing, and its id."""
+    """Describe the trajectory in one line: name, status, reward, size, reasons why it is incomplete, id."""
     parts = [f"{trajectory.name!r:.80}", trajectory.status]
     if trajectory.reward is not None:
         parts.append(f"reward={trajectory.reward:g}")
@@ -43,24 +43,24 @@ def describe_trajectory(trajectory: Trajectory) -> str:
 
 
 def describe_group(group: TrajectoryGroup) -> str:
-    """Describe the group in a line: its id, its size, and the range of its rewards."""
+    """Describe the group in one line: its id, its size, and the range of its rewards."""
     rewards = [one.reward for one in group if one.reward is not None]
     reward_range = f", rewards {min(rewards):g} to {max(rewards):g}" if rewards else ", no final rewards"
     return f"{group.group_id!r:.80}: {len(group)} trajectories{reward_range}"
 
 
 def trajectory_html(trajectory: Trajectory) -> str:
-    """The line, and the viewer's page of the trajectory."""
+    """The one-line description, and the viewer's page of the trajectory."""
     return page_html(describe_trajectory(trajectory), [trajectory])
 
 
 def group_html(group: TrajectoryGroup) -> str:
-    """The line, and the viewer's page of its trajectories."""
+    """The one-line description, and the viewer's page of the group's trajectories."""
     return page_html(describe_group(group), group.trajectories)
 
 
 def messages_html(entries: Iterable[_Entry]) -> str:
-    """A table of the messages; the sampled ones are marked."""
+    """The messages as a table. Roles of sampled messages are bold."""
     listed = list(entries)
     rows: list[str] = []
     for entry in listed[:_MAX_MESSAGES]:
@@ -74,5 +74,5 @@ def messages_html(entries: Iterable[_Entry]) -> str:
 
 
 def cut(text: str) -> str:
-    """The text, escaped, of a length that can be shown."""
+    """The text, cut to `_MAX_TEXT` characters and escaped."""
     return escape(text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…")

@@ -1,14 +1,14 @@
-"""Duplicate groups: the recordings of a rollout, those of one call together, and what contradicts that they are one.
+"""Duplicate groups: the recordings of a rollout, grouped by call, and the test whether two of them are of two calls.
 
-Two groups are merged only if they share no instrumentor and nothing contradicts (`contradicts`). Only what both
-recorded completely contradicts:
+Invariant: the recordings of a group are by different instrumentors and do not contradict each other (`contradicts`).
+Two texts contradict only if both were recorded completely:
 
-    "the sky is"  (cut)      "the sky is blue"        may be one
-    ""                       "the sky is blue"        may be one
+    "the sky is"  (cut)      "the sky is blue"        may be one call
+    ""                       "the sky is blue"        may be one call
     "the sky is"             "the sky is blue"        two calls
 
-Nor do lost reasoning, thinking, names and images, a refusal or structured output written as text, the spelling of JSON
-arguments, or instructions that a framework left out.
+These differences are no contradiction, because recorders cause them: lost reasoning, thinking, names and images, a
+refusal or structured output written as text, the spelling of JSON arguments, instructions that a framework left out.
 """
 
 import json
@@ -32,10 +32,10 @@ from art_otel.trajectories.surroundings import AncestorContext
 
 
 class CallRecording(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One inference span.
+    """One inference span and its place among the recordings of its rollout.
 
-    `start` and `end` are comparable between machines. `outer` is the nearest recording around it in its rollout,
-    `depth` counts those around it, `boundary_depth` the tools and agents around it.
+    `start` and `end` are in nanoseconds, with clock skew between machines corrected. `outer` is the nearest recording
+    that encloses this one, `depth` the number of enclosing recordings, `boundary_depth` that of tools and agents.
     """
 
     span: Span
@@ -48,7 +48,7 @@ class CallRecording(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def recorder(self) -> tuple[str, str]:
-        """The instrumentor, and which of its integrations it was."""
+        """The instrumentor and its integration, e.g. LiteLLM's callback."""
         return recorder_of(self.span)
 
 
@@ -75,17 +75,15 @@ def read_recordings(
 
 
 class DuplicateGroup(msgspec.Struct, kw_only=True, eq=False):
-    """The recordings of one call, the outermost first, and what is attached to them.
-
-    `wrappers` are spans around the request that are no recording of it (see `DuplicateGroups.attach`). `recorders` says
-    who made the recordings. `merged` is the call that they describe together, None until `call` is needed: to merge
-    after each of many recordings would be quadratic.
-    """
+    """The recordings of one call, the outermost first."""
 
     recordings: list[CallRecording]
     recorders: set[tuple[str, str]]
+    """Who made the recordings: no instrumentor may be in a group twice."""
     wrappers: list[CallRecording] = []
+    """Spans that tell something of the call but are no recording of its own request (`DuplicateGroups.attach`)."""
     merged: InferenceCall | None = None
+    """The merged call; None until `call` is read, because merging after every `add` would be quadratic."""
 
     @property
     def outermost(self) -> CallRecording:
@@ -105,7 +103,7 @@ class DuplicateGroup(msgspec.Struct, kw_only=True, eq=False):
         return [recording.span for recording in (*self.recordings, *self.wrappers)]
 
     def add(self, recordings: Iterable[CallRecording], wrappers: Iterable[CallRecording]) -> None:
-        """Add recordings that are further in, and wrappers."""
+        """Add recordings that are inside the present ones, and wrappers."""
         for recording in recordings:
             self.recordings.append(recording)
             self.recorders.add(recording.recorder)
@@ -117,7 +115,7 @@ _Item = TypeVar("_Item")
 
 
 def grouped(items: Iterable[_Item], key_of: Callable[[_Item], Hashable | None]) -> list[list[_Item]]:
-    """The items that share a key with another one, one list per key. Items without a key are left out."""
+    """Group items by key. Items without a key, or with a key that no other item has, are left out."""
     groups: dict[Hashable, list[_Item]] = {}
     for item in items:
         key = key_of(item)
@@ -127,7 +125,7 @@ def grouped(items: Iterable[_Item], key_of: Callable[[_Item], Hashable | None]) 
 
 
 class DuplicateGroups:
-    """The groups of one rollout: at first one per recording, until rules join them."""
+    """The groups of one rollout. At first each recording is a group; rules join them."""
 
     def __init__(self, recordings: Sequence[CallRecording], tree: SpanTree) -> None:
         self._tree = tree
@@ -138,7 +136,7 @@ class DuplicateGroups:
         }
         self._contents: dict[SpanKey, Hashable | None] = {}
         self._wrappers: dict[SpanKey, CallRecording | None] = {}
-        """Each wrapper's key, and a recording around it: the nearest one, or one further out."""
+        """For each wrapper's key, an enclosing recording: the nearest one, or one further out (path compression)."""
 
     def __iter__(self) -> Iterator[DuplicateGroup]:
         """Each group once, the outer ones first."""
@@ -160,12 +158,12 @@ class DuplicateGroups:
         while outer is not None and outer.span.key in self._wrappers:
             passed.append(outer.span.key)
             outer = self._wrappers[outer.span.key]
-        for key in passed:  # the next search from here is one step
+        for key in passed:  # path compression, so that many nested wrappers cost no quadratic time
             self._wrappers[key] = outer
         return outer
 
     def content_of(self, group: DuplicateGroup) -> Hashable | None:
-        """What was asked and answered, as a key of equal contents; None where unknown, or the call never ended."""
+        """The `content_key` of the group's first recording that has one; None if none has, or the call never ended."""
         if group.outermost.end is None:
             return None
         for recording in group.recordings:
@@ -177,7 +175,7 @@ class DuplicateGroups:
         return None
 
     def is_below_parent(self, outer: DuplicateGroup, inner: DuplicateGroup) -> bool:
-        """Whether the outer group lies below the parent of the inner one, where that has a parent."""
+        """Whether the outer group is below the parent of the inner group; True if the inner group has no parent."""
         parent = self._tree.parents.get(inner.outermost.span.key)
         return parent is None or self._tree.is_below(outer.outermost.span.key, parent)
 
@@ -190,10 +188,10 @@ class DuplicateGroups:
         return self._tree.parents.get(group.outermost.span.key)
 
     def join(self, outer: DuplicateGroup, inner: DuplicateGroup) -> bool:
-        """Merge two groups if that is allowed; returns whether it was."""
+        """Merge two groups unless they share a recorder or contradict each other; return whether they were merged."""
         if not outer.recorders.isdisjoint(inner.recorders) or contradicts(outer.call, inner.call):
             return False
-        if complement(outer.call, inner.call):  # a prompt alone and an answer alone: the response's id must say so
+        if complement(outer.call, inner.call):  # a prompt and an answer have nothing to compare but the response id
             pairs = ((one.call, other.call) for one in outer.recordings for other in inner.recordings)
             if not any(has_same_id(one, other) and complement(one, other) for one, other in pairs):
                 return False
@@ -202,7 +200,7 @@ class DuplicateGroups:
         return True
 
     def attach(self, wrapper: CallRecording, group: DuplicateGroup) -> None:
-        """Add a span that is no recording of its own to a call, whoever made it and whatever it contains."""
+        """Add a span to a call as a wrapper, without the tests of `join`."""
         self._wrappers[wrapper.span.key] = wrapper.outer
         attached = self.of(wrapper)
         group.add((), (wrapper, *attached.wrappers))
@@ -211,68 +209,64 @@ class DuplicateGroups:
 
 _INSTRUCTIONS: Final = ("system", "developer")
 _PARTIAL: Final = ("cut", "not understood")
-_ITEM_IDS: Final = ("fc_", "ctc_")
+_ITEM_IDS: Final = ("fc_", "ctc_")  # how ids of the Responses API's output items begin: function and custom tool calls
 
 
 def contradicts(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether anything that both recorded completely differs, so that they are two calls.
-
-    The prompt may differ where both have the same answer: frameworks record it before they format it for the API. The
-    model may differ where both have one response id: a router gives it another name.
-    """
+    """Whether two recordings are of two calls: something that both recorded completely differs."""
     if ids_differ(one, other):
         return True
+    # A router may rename the model, so with one response id the model is no evidence.
     if not has_same_id(one, other) and models_differ(one, other):
         return True
     if one.has_gap("scrubbed", "masked") or other.has_gap("scrubbed", "masked"):
-        return False
+        return False  # a mask stands for any text
+    # Frameworks record a prompt before they format it for the API, so beside equal answers it may differ.
     return answers_differ(one, other) or (prompts_differ(one, other) and not have_same_answer(one, other))
 
 
 def may_be_one(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether nothing contradicts, and at least the prompt or the answer is known to both.
+    """Whether two recordings may be of one call: they do not contradict each other and can be compared.
 
-    A prompt alone and an answer alone belong together by the response's id only.
+    A prompt alone and an answer alone can be compared only by the response id.
     """
     return not contradicts(one, other) and (has_same_id(one, other) or not complement(one, other))
 
 
 def complement(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether one knows the prompt alone and the other the answer alone."""
+    """Whether one recording has only the prompt and the other only the answer."""
     first, second = (bool(one.input_messages), bool(one.choices)), (bool(other.input_messages), bool(other.choices))
     return {first, second} == {(True, False), (False, True)}
 
 
 def has_same_id(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether both know the response's id, and it is the same."""
+    """Whether both have the same response id."""
     return one.response_id is not None and one.response_id == other.response_id
 
 
 def ids_differ(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether both know the response's id, and they differ."""
+    """Whether both have a response id, and the ids differ."""
     return one.response_id is not None and other.response_id is not None and one.response_id != other.response_id
 
 
 def models_differ(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether both know the model and it differs by more than the vendor's prefix."""
+    """Whether both name a model, and the names differ in more than a prefix: `openai/gpt-5` is `gpt-5`."""
     model, other_model = _model(one), _model(other)
     return model is not None and other_model is not None and model != other_model
 
 
 def usage_differs(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether both report token usage and the counts differ.
-
-    Frameworks write 0 for what they do not know, and count tokens from a cache or leave them out.
-    """
+    """Whether both report token usage and the counts differ."""
     first, second = one.usage or Usage(), other.usage or Usage()
     if first.cached_tokens or second.cached_tokens:
-        return False
+        return False  # some frameworks count cached tokens as input, others do not
     counts = ((first.input_tokens, second.input_tokens), (first.output_tokens, second.output_tokens))
+    # Frameworks write 0 for an unknown count.
     return any(count and other_count and count != other_count for count, other_count in counts)
 
 
 def prompts_differ(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether both know the prompt, and it differs by more than a recorder loses of it."""
+    """Whether both have a prompt, and the prompts differ in more than what recorders lose or rewrite."""
     ids, other_ids = one.prompt_token_ids, other.prompt_token_ids
     if ids is not None and other_ids is not None and ids != other_ids:
         return True
@@ -280,23 +274,22 @@ def prompts_differ(one: InferenceCall, other: InferenceCall) -> bool:
     if not messages or not other_messages or messages == other_messages:
         return False
     if one.has_gap("dropped") or other.has_gap("dropped"):
-        return False
+        return False  # any message may be among the dropped attributes
     same = _may_be_cuts_of_one if one.has_gap(*_PARTIAL) or other.has_gap(*_PARTIAL) else _are_same_messages
     if same(messages, other_messages) or same(_with_joined_users(messages), _with_joined_users(other_messages)):
         return False
+    # Some frameworks record no instructions: where only one prompt has them, the rest is compared.
     bare, other_bare = _without_instructions(messages), _without_instructions(other_messages)
     is_one_without = (len(bare) == len(messages)) != (len(other_bare) == len(other_messages))
     return not is_one_without or not same(bare, other_bare)
 
 
 def answers_differ(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether both know the answer, and it differs by more than a recorder loses of it.
-
-    Some recorders keep one of several choices, so counts differ only where both have several.
-    """
+    """Whether both have an answer, and the answers differ in more than what recorders lose or rewrite."""
     choices, other_choices = one.choices or (), other.choices or ()
     if choices == other_choices:
         return False
+    # Some recorders keep one of several choices, so a count of one is no evidence.
     if len(choices) != len(other_choices) and min(len(choices), len(other_choices)) > 1:
         return not _may_be_cut(one) and not _may_be_cut(other)
     by_index = {choice.index: choice for choice in other_choices}
@@ -307,7 +300,7 @@ def answers_differ(one: InferenceCall, other: InferenceCall) -> bool:
 
 
 def have_same_answer(one: InferenceCall, other: InferenceCall) -> bool:
-    """Whether both have the answer, a text or tool calls, and it is the same."""
+    """Whether both have the same number of choices, and at least one has text or tool calls that are equal."""
     choices, other_choices = one.choices or (), other.choices or ()
     if len(choices) != len(other_choices) or answers_differ(one, other):
         return False
@@ -315,7 +308,7 @@ def have_same_answer(one: InferenceCall, other: InferenceCall) -> bool:
 
 
 def have_same_choices(one: InferenceCall, others: Sequence[InferenceCall]) -> bool:
-    """Whether each of the others has one choice, not empty, and all of these together are those of the one."""
+    """Whether each of `others` has exactly one choice, not empty, and together these are the choices of `one`."""
     of_others = [choice for other in others for choice in other.choices or ()]
     if not all(_says(choice.message) for choice in of_others) or any(len(other.choices or ()) != 1 for other in others):
         return False
@@ -323,7 +316,7 @@ def have_same_choices(one: InferenceCall, others: Sequence[InferenceCall]) -> bo
 
 
 def content_key(call: InferenceCall) -> Hashable | None:
-    """What was asked and answered without thinking, as a key of equal contents; None where either is unknown."""
+    """A key that calls with equal prompts and answers share, without thinking; None if prompt or answer is unknown."""
     asked = tuple(map(_text, call.input_messages or ()))
     if not any(asked) or (call.choices is None and not call.failed):
         return None
@@ -380,7 +373,7 @@ def _without_instructions(messages: Sequence[Message]) -> list[Message]:
 
 
 def _with_joined_users(messages: Sequence[Message]) -> list[Message]:
-    """A prompt whose neighboring messages of the user are one: LangChain joins them as it sends them to Anthropic."""
+    """Join neighboring user messages, as LangChain does before it sends a prompt to Anthropic."""
     joined: list[Message] = []
     for message in messages:
         if joined and message.role == "user" == joined[-1].role:
@@ -408,18 +401,18 @@ def _may_be_cuts_of_one(messages: Sequence[Message], other: Sequence[Message]) -
 
 
 def _is_same_text(text: str, other: str, *, is_partial: bool = False, is_other_partial: bool = False) -> bool:
-    """Whether the texts are equal but for thinking, or one is empty, or one is partial and the other begins with it."""
+    """Whether the texts are equal but for thinking, one is empty, or one is partial and the other begins with it."""
     if not text or not other or is_same_but_for_thinking(text, other):
         return True
     return (is_partial and other.startswith(text)) or (is_other_partial and text.startswith(other))
 
 
 def _are_same_tool_calls(calls: Sequence[ToolCall], others: Sequence[ToolCall]) -> bool:
-    """Whether nothing that both know differs."""
+    """Whether two lists of tool calls are equal in all that both recorders wrote."""
     if len(calls) != len(others):
         return False
     for call, other in zip(calls, others, strict=True):
-        # OpenLLMetry writes the id of an item of the Responses API in place of the call's.
+        # OpenLLMetry writes the id of the Responses API's output item in place of the tool call's id.
         is_of_item = any(str(one.id).startswith(_ITEM_IDS) for one in (call, other))
         if call.name != other.name or (call.id and other.id and call.id != other.id and not is_of_item):
             return False
@@ -428,7 +421,7 @@ def _are_same_tool_calls(calls: Sequence[ToolCall], others: Sequence[ToolCall]) 
         try:
             if json.loads(call.arguments or "{}") != json.loads(other.arguments or "{}"):
                 return False
-        except (ValueError, RecursionError):  # a recorder that parses arguments loses those that are no JSON
+        except (ValueError, RecursionError):  # a recorder that parses arguments cannot write those that are no JSON
             if call.exact and other.exact:
                 return False
     return True

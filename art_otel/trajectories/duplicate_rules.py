@@ -1,17 +1,17 @@
-"""Duplicate rules: which recordings of a rollout are of one request, because several instrumentors record it.
+"""Duplicate rules: find the recordings of one request, which several instrumentors may have recorded.
 
-`find_calls` applies `RULES` one after another. Each joins the recordings that it shows to be of one call, and nothing
-else decides it; `DuplicateGroups` lets no rule join recordings that contradict each other, or two recordings of one
-instrumentor. The rules of recordings around each other come first:
+`find_calls` applies `RULES` one after another; each rule joins recordings of one call. `DuplicateGroups.join` refuses
+two recordings that contradict each other, or that one instrumentor made. The first rules join nested recordings, the
+later rules recordings that overlap in time, because some instrumentors do not make their spans current:
 
-    chat (framework)             beside each other:      agent
-    └─ chat (client)                                     ├─ chat (LangChain)   ────────
-                                                         └─ chat (client)        ────
+    nested:  chat (framework)            overlapping:  agent
+             └─ chat (client)                          ├─ chat (LangChain)   ────────
+                                                       └─ chat (client)        ────
 
-Those below are of recordings that overlap in time, wherever they are in the tree: some instrumentors do not make their
-spans current. Each of these first joins recordings of equal contents, then those of which a recorder lost something,
-and compares a recording with few others that contradict it: no rule is quadratic where a server repeats ids or every
-call says the same.
+The rules for overlapping recordings first join recordings with equal contents, then recordings that lost some content.
+
+Invariant: no rule is quadratic, even where a server repeats ids or all calls are equal: a recording is compared with
+at most `MAX_COMPARED` others that contradict it.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -45,10 +45,10 @@ from art_otel.trajectories.duplicate_groups import (
 from art_otel.trajectories.surroundings import AncestorContext
 
 MAX_COMPARED: Final = 32
-"""Recordings that contradict a recording before no other is compared with it: servers that repeat no ids give few."""
+"""How many recordings a rule compares with one recording before it gives up. Without repeated ids there are few."""
 
 _MAX_DEPTH: Final = 64
-"""How far above a framework's span the parent of the client's span may be."""
+"""How many levels above a framework's span the parent of the client's span may be."""
 
 
 class DeduplicatedCall(NamedTuple):
@@ -61,16 +61,16 @@ class DeduplicatedCall(NamedTuple):
 def find_calls(
     parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, above: Mapping[SpanKey, AncestorContext]
 ) -> list[DeduplicatedCall]:
-    """Find the calls that the inference spans of a rollout describe; both are in the order of their start.
+    """Find the calls that the inference spans of a rollout describe, in the order of their start.
 
-    `above` is the context that each span stands in.
+    `parsed` has the call that each inference span describes, also by start; `above` each span's context.
     """
     response_ids = [call.response_id for call in parsed.values() if call.response_id is not None]
     if (
         len({recorder_of(tree.spans[key]) for key in parsed}) < 2
         and len(set(response_ids)) == len(response_ids)
         and all(above[key].call is None for key in parsed)
-    ):  # as most rollouts: one instrumentor made all, none inside another, and no two have one response id
+    ):  # In most rollouts one instrumentor made all spans, no call is inside another and no response id repeats.
         return [DeduplicatedCall(call, (tree.spans[key],)) for key, call in parsed.items()]
     groups = DuplicateGroups(read_recordings(parsed, tree, above), tree)
     for rule in RULES:
@@ -83,8 +83,7 @@ def find_calls(
 def mark_contradicting(groups: DuplicateGroups) -> None:
     """Mark two nested recordings of one request that contradict each other, so that neither is trained.
 
-    They are of one request by the response's id, or by the prompt where no tool or agent runs between them. Where only
-    one of them knows token ids, these are the server's own, and texts say nothing against them.
+    Two recordings are of one request if they have one response id, or one prompt and no tool or agent between them.
     """
     for inner in groups.recordings:
         outer = groups.enclosing(inner)
@@ -95,12 +94,13 @@ def mark_contradicting(groups: DuplicateGroups) -> None:
             continue
         one, other = outer.call, inner.call
         is_one_request = has_same_id(one, other) or (
-            # The prompts are the same, nothing shows two requests, and the outer one passed its own on.
+            # Below a tool or agent, the inner recording may be another request that has the same prompt.
             bool(one.input_messages and other.input_messages)
             and outer.boundary_depth == inner.boundary_depth
             and not (ids_differ(one, other) or models_differ(one, other) or prompts_differ(one, other))
         )
         if is_one_request and contradicts(first.call, second.call):
+            # Token ids that only one recording has are the server's own: a text cannot contradict them.
             field = "call" if _has_ids(first.call) and _has_ids(second.call) else "messages"
             for group in (first, second):
                 gap = Gap(kind="contradicted", field=field, evidence="another recording of the call")
@@ -112,7 +112,7 @@ def _has_ids(call: InferenceCall) -> bool:
 
 
 def attach_wrapper_methods(groups: DuplicateGroups) -> None:
-    """Attach each span of a method around calls of its instrumentor to the last of these calls (LlamaIndex)."""
+    """Attach the span of a method to the last call inside it that the same instrumentor recorded (LlamaIndex)."""
     last_calls: dict[CallRecording, CallRecording] = {}
     for inner in groups.recordings:
         outer = inner.outer
@@ -138,13 +138,16 @@ def attach_request_only_spans(groups: DuplicateGroups) -> None:
 
 
 def attach_requests_in_one(groups: DuplicateGroups) -> None:
-    """Attach a recording of several choices to the last of the requests below it that sampled one of them each.
+    """Attach a recording of n choices to the last of the n requests below it that sampled one choice each.
 
-    A client may ask for n choices by n requests. Each is a call, and what the outer recording has is in them.
+    generate  n=2  -> "a", "b"        a client may ask for n choices by n requests:
+    ├─ chat        -> "a"             a call
+    └─ chat        -> "b"             a call; `generate` is attached to it
     """
     for (outer, _), inners in _recordings_below(groups).items():
         requests = [inner for inner in inners if not inner.call.failed and not prompts_differ(outer.call, inner.call)]
         if len(requests) > 1 and have_same_choices(outer.call, [request.call for request in requests]):
+            # The attached recording must not add n choices and their usage to a call that has one.
             rest = msgspec.structs.replace(outer.call, choices=None, usage=None, response_id=None, parameters={})
             groups.attach(
                 msgspec.structs.replace(outer, call=rest), groups.of(max(requests, key=lambda request: request.start))
@@ -152,10 +155,10 @@ def attach_requests_in_one(groups: DuplicateGroups) -> None:
 
 
 def join_nested(groups: DuplicateGroups) -> None:
-    """Join a recording with the one below it, by another instrumentor, that it repeats, if it repeats any.
+    """Join a recording with the recording below it that has the same request and is by another instrumentor.
 
-    A call that failed for its caller and completed at a proxy is one failed call: the proxy's other attempts, and what
-    lies below them, are attached to it.
+    A call that failed for its caller and completed at a proxy counts as one failed call: the proxy's other attempts,
+    and the recordings below them, are attached to it.
     """
     attached: set[CallRecording] = set()
     for (outer, _), inners in _recordings_below(groups).items():  # the outer ones first
@@ -175,7 +178,7 @@ def join_nested(groups: DuplicateGroups) -> None:
 
 
 def _recordings_below(groups: DuplicateGroups) -> dict[tuple[CallRecording, str], list[CallRecording]]:
-    """The recordings right below another one, by that one and their instrumentor."""
+    """The recordings directly below each outer recording, by the outer recording and the inner ones' scope name."""
     below: dict[tuple[CallRecording, str], list[CallRecording]] = {}
     for inner in groups.recordings:
         outer = groups.enclosing(inner)
@@ -185,11 +188,11 @@ def _recordings_below(groups: DuplicateGroups) -> dict[tuple[CallRecording, str]
 
 
 def find_repeated(outer: CallRecording, inners: Sequence[CallRecording]) -> CallRecording | None:
-    """Find which of the recordings below it, ordered by their start, the outer recording repeats.
+    """Find the inner recording of the call that the outer one records; `inners` are ordered by start.
 
-    With the same request, any of them may be the one. With the same answer but another prompt (a framework may record
-    the prompt before it formats it), only the first that was answered may be, and no tool or agent may lie between.
-    Of several (a router tried again), the outer one repeats that with its answer, else the last that did not fail.
+    An inner recording fits if it has the same request. With another prompt (a framework may record the prompt before
+    it formats it) only the first answered one fits, if the answers are equal and no tool or agent lies between.
+    If several fit (a router that tries again): the last with the outer's answer, else the last that did not fail.
     """
     repeated: list[CallRecording] = []
     is_first_answer = True
@@ -221,7 +224,7 @@ def is_same_answer(outer: InferenceCall, inner: InferenceCall) -> bool:
 
 
 def join_split_streams(groups: DuplicateGroups) -> None:
-    """Join each request without an answer with the span that has the answer of its stream."""
+    """Join the span of a request with the later span that has the answer of its stream."""
     requests = LatestOpen()
     for recording in sorted(groups.recordings, key=lambda one: one.start):
         beside = recording.span.scope.name, recording.span.parent_span_id
@@ -237,11 +240,11 @@ def join_split_streams(groups: DuplicateGroups) -> None:
 
 
 def attach_doubles(groups: DuplicateGroups) -> None:
-    """Attach a recording that its own instrumentor made twice to the outer one of the two, else to the first.
+    """Attach a second recording of a call by the same instrumentor to the outer of the two, else to the first.
 
-    An instrumentor that was set up twice, or exports through two providers, gives both spans the response's id, one
-    around the other in time or in the tree; LiteLLM writes the same span twice, with the same times. Equal calls
-    without an id may be samples of one batch, and stay.
+    An instrumentor that was set up twice, or that exports through two providers, gives both spans the response's id.
+    One span encloses the other, or both have the same times (LiteLLM). Equal calls without an id stay two calls: they
+    may be two samples of one prompt.
     """
     around: set[SpanKey] = set()
     for inner in groups.recordings:
@@ -274,7 +277,7 @@ def attach_doubles(groups: DuplicateGroups) -> None:
 
 
 def join_one_response(groups: DuplicateGroups) -> None:
-    """Join recordings with one response id that ran at the same time: servers repeat ids."""
+    """Join recordings that have one response id and ran at the same time (at another time a server repeated the id)."""
     for of_one_id in grouped(groups, lambda group: group.call.response_id):
         for same in _surest_first(groups, of_one_id, groups.content_of):
             running = _Running(groups, _last_end)
@@ -283,9 +286,11 @@ def join_one_response(groups: DuplicateGroups) -> None:
 
 
 def join_enclosed(groups: DuplicateGroups) -> None:
-    """Join a recording with the shortest one that encloses it in time, below its parent, and has the same content.
+    """Join a recording with the shortest recording of the same content that encloses it in time.
 
-    At most one of the two has the response's id. Each outer takes one inner, so n equal requests stay n calls.
+    agent                                  the outer recording must be below the parent of the inner one
+    ├─ chat (LangChain)   ────────         "2 + 2?" -> "4"
+    └─ chat (client)        ────           "2 + 2?" -> "4", id = r1; at most one of the two has an id
     """
     if all(group.call.response_id is not None for group in groups):
         return
@@ -295,16 +300,17 @@ def join_enclosed(groups: DuplicateGroups) -> None:
 
     for of_one_content in grouped(groups, groups.content_of):
         for same in _surest_first(groups, of_one_content, tool_call_ids):
+            # An outer recording takes one inner recording of an instrumentor: n equal requests stay n calls.
             running = _Running(groups, _end, below_parent=True)
             for inner in same:
                 _join_first(groups, running, inner, running.enclosing(inner))
 
 
 def join_failures(groups: DuplicateGroups) -> None:
-    """Join a failed recording with the shortest failed one that encloses it in time, below its parent.
+    """Join a failed recording with the shortest failed recording that encloses it in time, below its parent.
 
-    One of the two has no content. Anthropic's client traces itself, by default without content, beside the span of an
-    instrumentor, and a request that the server refused has no response id. Each outer takes one inner.
+    Only one of the two may have content: Anthropic's client traces itself, by default without content, beside the
+    span of an instrumentor, and a request that the server refused has no response id to compare.
     """
     failed = [
         one for one in groups if one.call.failed and one.call.response_id is None and one.outermost.end is not None
@@ -321,10 +327,10 @@ def join_failures(groups: DuplicateGroups) -> None:
 
 
 def join_unanswered(groups: DuplicateGroups) -> None:
-    """Join a recording without an answer with the shortest one that encloses it in time, below its parent.
+    """Join a recording without an answer with the shortest answered recording of the same request that encloses it.
 
-    Both asked the same, and the outer one was answered. Anthropic's client writes no answer of a stream, and LangChain
-    beside it no id. Each outer takes one inner, so n equal requests stay n calls.
+    The outer recording must be below the parent of the inner one. Anthropic's client records no answer of a stream,
+    and LangChain's recording around it has no response id. Each outer recording takes one inner recording.
     """
     unanswered = [one for one in groups if _is_unanswered(one)]
     if not unanswered:
@@ -344,7 +350,7 @@ def join_unanswered(groups: DuplicateGroups) -> None:
 
 
 def _is_unanswered(group: DuplicateGroup) -> bool:
-    """Whether a request completed of which the prompt alone is known."""
+    """Whether the request completed, but only its prompt was recorded."""
     call = group.call
     return bool(call.input_messages) and call.choices is None and not call.failed and group.outermost.end is not None
 
@@ -352,7 +358,7 @@ def _is_unanswered(group: DuplicateGroup) -> bool:
 def _surest_first(
     groups: DuplicateGroups, same: list[DuplicateGroup], key_of: Callable[[DuplicateGroup], Hashable | None]
 ) -> Iterator[list[DuplicateGroup]]:
-    """The groups that also share a second key, one list per key, then all that no rule has joined; by start."""
+    """The groups that also share a second key, one list per key; then all that are not joined yet; lists by start."""
     parts = grouped(same, key_of)
     if len(parts) == 1 and len(parts[0]) == len(same):
         parts = []
@@ -363,7 +369,7 @@ def _surest_first(
 def _join_first(
     groups: DuplicateGroups, running: "_Running", inner: DuplicateGroup, candidates: Iterator["_Ending"]
 ) -> None:
-    """Join a group with the first candidate that may be of the same call, which from then on has the inner's end."""
+    """Join a group with the first candidate that allows it; the joined group then ends where `inner` ended."""
     for one in islice(candidates, MAX_COMPARED):
         recorders = frozenset(one.group.recorders)
         if groups.join(one.group, inner):
@@ -374,7 +380,7 @@ def _join_first(
 
 
 class _Ending(NamedTuple):
-    """A group and when it ends. `order` tells apart those that end at once."""
+    """A group and its end in nanoseconds. `order` sorts groups with equal ends, because groups have no order."""
 
     end: int
     order: int
@@ -386,10 +392,10 @@ _Class: TypeAlias = tuple[frozenset[tuple[str, str]], bool]
 
 
 class _Running:
-    """DuplicateGroups by who recorded them and whether they have a response id, and of these by their end.
+    """Groups by end, in one sorted list per recorders and presence of a response id.
 
-    Most may not be joined because of their recorders. With `below_parent` those are found that lie below a group's
-    parent.
+    Groups that share a recorder with the searched one can never be joined: their whole list is skipped. With
+    `below_parent` a search finds only groups below the parent of the searched group.
     """
 
     def __init__(
@@ -450,18 +456,18 @@ def _class_of(one: _Ending, recorders: Iterable[tuple[str, str]]) -> _Class:
 
 
 class LatestOpen:
-    """Recordings that wait for their counterpart, by what they asked; the latest that fits is taken."""
+    """Open requests that wait for the recording of their answer; `take` gives the latest one that fits."""
 
     def __init__(self) -> None:
         self._open: dict[Hashable, dict[SpanKey, CallRecording]] = {}
 
     def add(self, one: CallRecording, kind: Hashable) -> None:
-        """Add a recording, which began no earlier than those before it."""
+        """Add a recording. Recordings must be added in the order of their start."""
         for key in _asked_keys(one, kind):
             self._open.setdefault(key, {})[one.span.key] = one
 
     def take(self, like: CallRecording, kind: Hashable, fits: Callable[[CallRecording], bool]) -> CallRecording | None:
-        """Take the latest that fits, first of those with the same prompt. None where none does."""
+        """Take the latest recording that fits, first among those with the same prompt; None if none fits."""
         for key in _asked_keys(like, kind):
             waiting, passed = self._open.get(key, {}), list[CallRecording]()
             taken = None
@@ -478,7 +484,7 @@ class LatestOpen:
         return None
 
     def remove(self, one: CallRecording, kind: Hashable) -> None:
-        """Remove a recording that waits no more."""
+        """Remove a recording, which no later answer can belong to."""
         for key in _asked_keys(one, kind):
             self._open[key].pop(one.span.key, None)
 
@@ -488,10 +494,10 @@ def _asked_keys(one: CallRecording, kind: Hashable) -> tuple[Hashable, Hashable]
 
 
 def join_unsurrounded(groups: DuplicateGroups) -> None:
-    """Join a recording of art-otel's with the last one that began before it, below its parent, and asked the same.
+    """Join art-otel's recording with the latest earlier recording of the same request by an instrumentor.
 
-    art-otel records a request that no span of a call surrounds. OpenLLMetry makes one afterwards that begins before the
-    request, and knows neither id nor answer where the request failed or its stream was left.
+    art-otel records a request where no span of a call is current. OpenLLMetry makes its span only afterwards, with an
+    earlier start; the span has neither response id nor answer if the request failed or the app left the stream.
     """
     recordings = sorted((one for one in groups if one.recorders == {(ART_OTEL, "")}), key=_by_start)
     if not recordings:
@@ -520,10 +526,10 @@ def join_unsurrounded(groups: DuplicateGroups) -> None:
 
 
 def join_late_streams(groups: DuplicateGroups) -> None:
-    """Join a span that has an event after its end with the call that ran at the time of that event.
+    """Join a span that has an event after its own end with the call of equal content that ran at that time.
 
-    LlamaIndex ends a stream's span where the generator is made, before the request is sent; the event is at the first
-    token.
+    LlamaIndex ends the span of a stream when the generator is made, before the request is sent. The event marks the
+    first token.
     """
     if not any(map(_late_event, groups)) or all(group.call.response_id is not None for group in groups):
         return
@@ -549,12 +555,12 @@ def _by_start(group: DuplicateGroup) -> tuple[int, int, SpanKey]:
 
 
 def _end(group: DuplicateGroup) -> int:
-    """When the outermost recording ended; its start where it has not."""
+    """The end of the outermost recording in nanoseconds; its start if it has not ended."""
     return group.outermost.start if group.outermost.end is None else group.outermost.end
 
 
 def _last_end(group: DuplicateGroup) -> int:
-    """When the last recording ended."""
+    """The latest end of all recordings in nanoseconds."""
     return max((one.end for one in group.recordings if one.end is not None), default=_end(group))
 
 
@@ -582,4 +588,4 @@ RULES: Final[tuple[Callable[[DuplicateGroups], None], ...]] = (
     join_failures,
     join_late_streams,
 )
-"""The rules that join recordings, the surest first; each works with the groups that those before it left."""
+"""The rules in the order of their certainty: a less certain rule sees only what the rules before it did not join."""

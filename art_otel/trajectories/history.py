@@ -1,7 +1,7 @@
-"""Histories: paths of messages and of tokens from a root to a leaf, the shapes in which conversations are trained.
+"""Histories: paths of messages, and paths of tokens, from a root to a leaf. Conversations are trained in this shape.
 
-Each view trains every completion whose verdict allows it exactly once: in the first history that holds it. In the
-others it is context, as one that must not be trained is in all of them.
+Invariant: message histories, and likewise token histories, train every completion that may be trained exactly once:
+in the first history that has it. In later histories the completion is only context.
 
     user ── [turn 0] ── user ── [turn 1]       history 1 trains turns 0 and 1
                 └────── tool ── [turn 2]       history 2 trains turn 2
@@ -35,12 +35,12 @@ class HistoryMessage:
 
     @property
     def role(self) -> str:
-        """Who says it, as `system`, `user`, `assistant` or `tool`."""
+        """The role of the message: `system`, `user`, `assistant` or `tool`."""
         return self.message.role
 
     @property
     def content(self) -> str | None:
-        """The message's text, None when it has none."""
+        """The text of the message; None if it has no text."""
         return self.message.content
 
     @property
@@ -50,7 +50,7 @@ class HistoryMessage:
 
     @property
     def tool_call_id(self) -> str | None:
-        """The tool call that it answers."""
+        """The id of the tool call that a tool message answers; None for other messages."""
         return self.message.tool_call_id
 
     def to_openai(self) -> dict[str, Any]:
@@ -62,9 +62,9 @@ class HistoryMessage:
 class History(Sequence[HistoryMessage]):
     """A path of messages from a root turn to a leaf. It is a sequence of its messages, and empty if they are unknown.
 
-    `turns` are positions in the trajectory. `messages` are as they were first sent or sampled. They are None if one of
-    them was not recorded: the root's prompt, or a completion of which only tokens are known. The last messages may be
-    tool results that the app added after the leaf.
+    `turns` are positions in `trajectory.turns`. `messages` have the words in which they were first sent or sampled, and
+    are None if one of them was not recorded: the root's prompt, or a completion of which only tokens are known. The
+    last messages may be tool results that the app added after the leaf.
     """
 
     turns: tuple[int, ...]
@@ -95,7 +95,10 @@ class History(Sequence[HistoryMessage]):
 def histories(trajectory: Trajectory) -> tuple[History, ...]:
     """Return the message histories: every message path from a root turn to a leaf, in the order of the leaves.
 
-    Where nobody recorded the text of a leaf, the path to the last turn that is known is a history too:
+        for history in art_otel.histories(trajectory):
+            labels = [entry.trained for entry in history]
+
+    If the text of a leaf was not recorded, the path to the last turn with a known text is a history, too:
 
         user ── [turn 0] ── user ── [turn 1: only its token ids are known]
 
@@ -111,10 +114,10 @@ def histories(trajectory: Trajectory) -> tuple[History, ...]:
 
 
 def history_of(trajectory: Trajectory, completion_id: str, choice: int = 0) -> History | None:
-    """The messages up to and with a completion, as its call had them, and what was put behind it.
+    """The messages that a call had, its completion, and the messages that the app added after the completion.
 
-    `trained` says of a sampled message that it is to be trained. None where there is no such completion, or its
-    messages are unknown. Of several responses of one id it is the last.
+    `trained` is True for each sampled message that may be trained. None if there is no such completion or its messages
+    are unknown. If several responses have the id, the last one counts.
     """
     position = turns_by_completion(trajectory.calls).get((completion_id, choice))
     node = None if position is None else trajectory.turns[position].message_node
@@ -128,12 +131,12 @@ def history_of(trajectory: Trajectory, completion_id: str, choice: int = 0) -> H
 
 
 def main_history(trajectory: Trajectory, left_out: AbstractSet[int] | None = None) -> History | None:
-    """The history with most turns of the policy; of equally long ones that of the latest call's first choice.
+    """The history with most turns of the policy; of equally long histories that of the latest call's first choice.
 
-    `left_out` are the turns that are not the policy's; None stands for those that are marked untrained. Turns of
-    sub-agents do not count either (`delegated_turns`), so a lead that crashed early is not taken for its explorer. The
-    history ends with a turn that counts, also where a judge's goes on. Where none counts, every turn does. Histories
-    with known messages are preferred. None where nothing was sampled.
+    `left_out` are turns that are not the policy's; None means the turns that are marked untrained. Turns of sub-agents
+    do not count either (`delegated_turns`), so a long sub-agent does not win over a lead that crashed early. If no turn
+    counts, every turn does. The history ends with a turn that counts, even if a judge continues it. Histories with
+    known messages are preferred. None if nothing was sampled.
     """
     turns = trajectory.turns
     if len(turns) == 1:
@@ -144,7 +147,7 @@ def main_history(trajectory: Trajectory, left_out: AbstractSet[int] | None = Non
     parents = [turn.parent for turn in turns]
     are_known = _known_paths(trajectory, parents)
     depths: list[int] = []
-    continued: set[int] = set()  # turns with a counted one somewhere behind them, as known as they are
+    continued: set[int] = set()  # turns that a counted turn continues, with the messages of both known or both unknown
     for position, parent in enumerate(parents):
         depths.append((position in counted) + (0 if parent is None else depths[parent]))
     for position, parent in reversed([*enumerate(parents)]):
@@ -160,14 +163,14 @@ def main_history(trajectory: Trajectory, left_out: AbstractSet[int] | None = Non
 
 
 def delegated_turns(trajectory: Trajectory) -> frozenset[int]:
-    """The turns of sub-agents: of agents that were first called after another one had asked for tools.
+    """The turns of sub-agents: agents whose first call came after another agent had asked for tools.
 
         lead       turn 0: calls delegate ──────── call fails
         explorer             turn 1 ── turn 2                  sub-agent
 
-    An agent that was handed the conversation, and so has what the other one said in its prompt, is none.
+    An agent that was handed the conversation is no sub-agent: its prompt has the message that asked for tools.
     """
-    if len({call.agent for call in trajectory.calls}) < 2:  # one agent delegates to nobody
+    if len({call.agent for call in trajectory.calls}) < 2:  # fast path: a single agent has no sub-agent
         return frozenset()
     calls = sorted(trajectory.calls, key=lambda call: call.start_ns)
     delegated: set[str | None] = set()
@@ -185,7 +188,7 @@ def delegated_turns(trajectory: Trajectory) -> frozenset[int]:
 
 
 def marked_turns(trajectory: Trajectory) -> frozenset[int]:
-    """The turns of calls that are marked untrained, such as those of a judge or a user simulator."""
+    """The turns of calls that are marked untrained, e.g. calls of a judge or a user simulator."""
     calls = trajectory.calls
     return frozenset(
         position for position, turn in enumerate(trajectory.turns) if calls[turn.call].marked_untrained is not None
@@ -193,7 +196,7 @@ def marked_turns(trajectory: Trajectory) -> frozenset[int]:
 
 
 def _known_paths(trajectory: Trajectory, parents: Sequence[int | None]) -> list[bool]:
-    """Whether all messages of the path to each turn are known."""
+    """For each turn, whether all messages on the path to it are known. Shape: (turns,)."""
     are_known: list[bool] = []
     for turn, parent in zip(trajectory.turns, parents, strict=True):
         is_known = trajectory.calls[turn.call].prompt_node is not None if parent is None else are_known[parent]
@@ -202,7 +205,11 @@ def _known_paths(trajectory: Trajectory, parents: Sequence[int | None]) -> list[
 
 
 def _first_ends(parents: Sequence[int | None], are_known: Sequence[bool]) -> list[int]:
-    """Where the first history that holds each turn ends: it trains the turn. Each unknown turn is its own."""
+    """For each turn the leaf of the first history that has it, which trains it; a turn with unknown text ends its own.
+
+    turn 0 ── turn 1        ends: 1, 1, 2; the history to turn 1 trains turns 0 and 1,
+         └─── turn 2                       the history to turn 2 only turn 2
+    """
     ends = [*range(len(parents))]
     for turn, parent in reversed([*enumerate(parents)]):
         if parent is not None and are_known[turn]:
@@ -211,7 +218,7 @@ def _first_ends(parents: Sequence[int | None], are_known: Sequence[bool]) -> lis
 
 
 def _history(trajectory: Trajectory, end: int, first_ends: Sequence[int]) -> History:
-    """The path to a turn. It trains what the first history with that turn does."""
+    """The history that ends with a turn. It trains the turns for which it is the first history."""
     turns = trajectory.turns
     node = turns[end].message_node
     path = path_to(node)
@@ -230,14 +237,14 @@ def _history(trajectory: Trajectory, end: int, first_ends: Sequence[int]) -> His
 
 
 def _is_tokens_only(turn: Turn) -> bool:
-    """Whether no recorder kept what the completion says, but its tokens are known."""
+    """Whether the tokens of a completion were recorded, but not its text."""
     return bool(turn.token_ids) and turn.message is not None and turn.message.is_unknown
 
 
 def _entries(
     trajectory: Trajectory, path: Sequence[MessageNode], is_trained: Callable[[int], bool], *, as_sent: bool = False
 ) -> list[HistoryMessage]:
-    """The messages of a path, in the words in which they were said first, or `as_sent` in those of the path."""
+    """The messages of a path, in their first wording, or with `as_sent` in the wording of this path."""
     entries: list[HistoryMessage] = []
     for node in path:
         message, turn = node.message if as_sent else node.first.message, node.first.turn
@@ -256,11 +263,11 @@ def _entries(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompletionSpan:
-    """Where a completion is in its history: tokens `start` to `end` (exclusive), sampled by turn `turn`.
+    """The place of a completion in a token history: tokens `start` to `end` (exclusive), sampled by turn `turn`.
 
-    `trained` says whether this history is where it is trained; a completion of zero tokens shows that here only.
-    `is_end_known` is False where a tokenizer made the ids and nothing tells with which stop token the model ended: the
-    history then has none.
+    `trained` says whether this history trains the completion; for a completion of zero tokens the loss mask cannot.
+    `is_end_known` is False if a tokenizer made the ids and the model's stop token is unknown: the history then has no
+    stop token there.
     """
 
     turn: int
@@ -275,9 +282,12 @@ class TokenHistory:
     """The tokens of a path through turns whose prompt and completion have ids.
 
     `token_ids`, `loss_mask` and `logprobs` have shape (tokens,). A byte of `loss_mask` is 1 if the token was sampled
-    and is trained in this history, otherwise 0. `logprobs` are the policy's when it sampled. They are 0.0 where nothing
-    was sampled, and in a completion without logprobs that is only context here. If a trained completion has no
-    logprobs, `logprobs` is None. `turns` are positions in the trajectory; `spans` has one entry for each of them.
+    and is trained in this history, otherwise 0. `logprobs` are the natural logarithms that the policy sampled with, 0.0
+    for other tokens and for context without logprobs. If a trained completion has no logprobs, `logprobs` is None.
+    `turns` are positions in `trajectory.turns`; `spans` has one entry for each of them.
+
+        token_ids   1  2  3 11 12 13  4 21        turns 0 and 1
+        loss_mask   0  0  0  1  1  1  0  1
     """
 
     token_ids: TokenIds
@@ -290,7 +300,10 @@ class TokenHistory:
 def token_histories(trajectory: Trajectory) -> tuple[TokenHistory, ...]:
     """Return the token histories: every token path from a root turn to a leaf, in the order of the leaves.
 
-    The time is linear in the tokens of the histories. If several histories have a common context, each contains it.
+    The time is linear in the tokens of all histories. Histories with a common context each contain this context.
+
+        for history in art_otel.token_histories(trajectory):
+            ids, mask = history.token_ids.tolist(), history.loss_mask
     """
     turns = trajectory.turns
     trained_before: set[int] = set()
@@ -303,13 +316,13 @@ def token_histories(trajectory: Trajectory) -> tuple[TokenHistory, ...]:
 
 
 def token_leaves(turns: Sequence[Turn]) -> list[int]:
-    """The turns with ids whose token path no other turn with ids continues."""
+    """The positions of the turns with ids whose token path no other turn with ids continues."""
     continued = {turn.token_parent for turn in turns if turn.has_tokens}
     return [position for position, turn in enumerate(turns) if turn.has_tokens and position not in continued]
 
 
 def _token_history(trajectory: Trajectory, leaf: int, trained_before: AbstractSet[int]) -> TokenHistory:
-    """The path to a turn. It trains what no history before it trains."""
+    """The token history that ends with a turn. It trains the turns on its path that no history before it trains."""
     turns = trajectory.turns
     ids: list[bytes] = []
     mask: list[bytes] = []
@@ -320,7 +333,8 @@ def _token_history(trajectory: Trajectory, leaf: int, trained_before: AbstractSe
     for node, kept in runs_to(turns[leaf].token_node):
         start, end = end, end + len(kept) // 4
         is_trained, its_logprobs = False, bytes(len(kept))
-        if node.turn is not None and node.ids is not None and len(node.ids.data) == len(kept):  # sampled, and whole
+        # A completion of which the path keeps only the beginning (drift) was not sampled like this: it is context.
+        if node.turn is not None and node.ids is not None and len(node.ids.data) == len(kept):
             is_trained = turns[node.turn].tokens_untrained is None and node.turn not in trained_before
             spans.append(CompletionSpan(turn=node.turn, start=start, end=end, trained=is_trained))
             if node.logprobs is not None and len(node.logprobs.data) == len(kept):

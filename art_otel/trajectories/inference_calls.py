@@ -1,13 +1,13 @@
 """Inference calls: the LLM calls of a rollout, each once, in the order of their start.
 
-Several instrumentors may record one request, and fetches of stored answers may complete it:
+Several instrumentors may record one request, and a later fetch may record its answer:
 
-    spans                                       call
+    spans                                       one call
     chat (framework)                            span id, agent and step of the framework's span,
-    └─ chat (client)     id, token ids          with the ids that the client's has
-       retrieve (later)  the answer             and the answer that was fetched
+    └─ chat (client)     id, token ids          the ids of the client's span,
+       retrieve (later)  the answer             the answer that was fetched
 
-`duplicate_rules` says which recordings are of one call.
+`duplicate_rules` finds the recordings of one call.
 """
 
 from collections import defaultdict
@@ -45,11 +45,12 @@ from art_otel.trajectories.rollouts import RolloutSpans
 from art_otel.trajectories.surroundings import AncestorContext, IntervalIndex, contexts_above, find_contexts
 
 MAX_CONTINUED_MESSAGES: Final = 16 << 20
-"""Messages of a rollout's prompts that were put together by response id: a chain of 4,000 calls has as many."""
+"""The most messages of one rollout's rebuilt prompts (`continue_responses`), enough for a chain of 4,000 calls: a
+longer chain would fill the memory, because the prompts grow quadratically."""
 
 
 class RecordedCalls(msgspec.Struct, frozen=True, kw_only=True):
-    """The calls of a rollout by start. `call_of` leads from every inference span to its call's span id."""
+    """The calls of a rollout by start. `call_of` has the span id of the call for the key of every inference span."""
 
     calls: tuple[InferenceCall, ...]
     call_of: Mapping[SpanKey, str]
@@ -65,7 +66,7 @@ def record_calls(
     """Parse the inference spans of each rollout of a tree, and merge those that describe one request."""
     contexts = find_contexts(tree, roles, {key for rollout in rollouts for key in rollout.root_keys})
     above = contexts_above(contexts, tree)
-    steps: dict[SpanKey, tuple[dict[str, Value], dict[str, Value]]] = {}  # what each says, read once
+    steps: dict[SpanKey, tuple[dict[str, Value], dict[str, Value]]] = {}  # state and extra by step, each read once
 
     def parse(rollout: RolloutSpans, role: Role) -> dict[SpanKey, InferenceCall]:
         keys = sorted([(tree.starts[key], key) for key in rollout.keys if roles[key] == role])
@@ -95,7 +96,10 @@ def record_calls(
 def _without_assumed_reasons(
     parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree
 ) -> Mapping[SpanKey, InferenceCall]:
-    """Leave out finish reasons that a recorder assumed, of streams without the count that others of the model have."""
+    """Remove finish reasons that a recorder made up for broken streams.
+
+    Such a stream has no token count, although other calls of the model have one: the count comes with the stream's end.
+    """
     assumed = [key for key, call in parsed.items() if is_reason_assumed(call, tree.spans[key])]
     counted = {call.request_model for call in parsed.values() if assumed and call.usage is not None}
     changed = dict(parsed)
@@ -107,7 +111,7 @@ def _without_assumed_reasons(
 
 
 def _failed_with_agent(call: InferenceCall, span: Span, tree: SpanTree, roles: Mapping[SpanKey, Role]) -> InferenceCall:
-    """The call, which has no answer, as failed if its agent failed with it: pydantic-ai calls refused streams fine."""
+    """Mark a call without an answer as failed if its agent failed: pydantic-ai records refused streams as ok."""
     agent = tree.parent(span)
     if agent is None or roles[agent.key] != "agent":
         return call
@@ -124,7 +128,7 @@ def _in_context(
     contexts: Mapping[SpanKey, AncestorContext],
     steps: dict[SpanKey, tuple[dict[str, Value], dict[str, Value]]],
 ) -> InferenceCall:
-    """Add what the call's spans and their ancestors say: agent, step, environment state, and what the call is for."""
+    """Add the agent, step, environment state and untrained mark that the call's spans and their ancestors have."""
     outermost = spans[0]
     ancestors = contexts[outermost.key]
     agent, step, untrained = ancestors.agent, ancestors.step, ancestors.untrained
@@ -150,7 +154,7 @@ def _in_context(
 
 
 def step_index(span: Span) -> int | None:
-    """The index a step span carries, None when it is no whole number."""
+    """The index of a step span; None if it is no whole number."""
     return integer(span.attributes.get(attributes.STEP_INDEX))
 
 
@@ -159,8 +163,10 @@ def with_fetched_answers(
 ) -> list[InferenceCall]:
     """Give calls that were answered in the background the answers that were fetched later.
 
-    A fetch samples nothing, and is no call of its own: create(background=True) -> queued, retrieve(id) -> the answer.
-    Of several recordings of a call that were not joined, the first gets it.
+        create(background=True) -> queued       the call
+        retrieve(id) -> the answer              no call of its own: nothing is sampled by a fetch
+
+    If several calls have the response id, the first gets the answer.
     """
     if not any(map(_is_unanswered, calls)):
         return [*calls]
@@ -184,15 +190,15 @@ def with_fetched_answers(
 
 
 def _is_unanswered(call: InferenceCall) -> bool:
-    """Whether nothing is known of an answer, or only that it is empty."""
+    """Whether a call that did not fail has no answer, or an empty one."""
     choices = call.choices or ()
     return not call.failed and all(choice.token_ids is None and choice.message.says_nothing for choice in choices)
 
 
 def continue_responses(calls: Sequence[InferenceCall], limit: int) -> Sequence[InferenceCall]:
-    """Give calls with a `previous_response_id` the whole prompts that the server saw.
+    """Rebuild the whole prompts of calls with a `previous_response_id`, as the server saw them.
 
-    One that cannot be rebuilt is unknown, and has a gap; so is one that goes over the `limit` of messages.
+    A prompt that cannot be rebuilt, or that would go over the `limit` of messages in all, is unknown and gets a gap.
     """
     if all(call.previous_response_id is None for call in calls):
         return calls
@@ -206,11 +212,11 @@ def continue_responses(calls: Sequence[InferenceCall], limit: int) -> Sequence[I
             if earlier is None or prompt is None or len(prompt) > limit:
                 prompt = None
                 was_refused = call.failed and call.choices is None and is_refusal(call.error_type, call.error)
-                if not was_refused:  # else the server put no prompt together, as where it keeps no responses
+                if not was_refused:  # a server that refuses the request never made a whole prompt
                     gaps[Gap(kind="history on the server", field="prompt", evidence=call.previous_response_id)] = None
             else:
                 limit -= len(prompt)
-                for gap in earlier.gaps:  # what is not whole there is not whole here
+                for gap in earlier.gaps:  # the rebuilt prompt contains the earlier call's gaps
                     if gap.field in ("prompt", "call", "answer", "answer[0]") and gap.kind != "contradicted":
                         gaps[msgspec.structs.replace(gap, field="prompt")] = None
             call = msgspec.structs.replace(call, input_messages=prompt, gaps=tuple(gaps))  # noqa: PLW2901 # same call
@@ -221,10 +227,13 @@ def continue_responses(calls: Sequence[InferenceCall], limit: int) -> Sequence[I
 
 
 def _continued(earlier: InferenceCall, call: InferenceCall) -> tuple[Message, ...] | None:
-    """Rebuild a prompt: new instructions, the earlier prompt without its own, its sampled message, the new input.
+    """Rebuild a prompt: new instructions, the earlier prompt without its instructions, its answer, the new input.
 
-    OpenAI Responses API: "instructions from the previous response are not carried over". Frameworks record all that
-    was said, and send only the end of it: where the history is there already, the prompt stays.
+        earlier  instructions A, user q -> "a"        rebuilt   instructions B, user q, "a", user q2
+        call     instructions B, user q2
+
+    OpenAI's Responses API: "instructions from the previous response are not carried over". Some frameworks record the
+    whole history although they send only its end: a prompt that has the history already stays as it is.
     """
     if earlier.input_messages is None or not earlier.choices or call.input_messages is None:
         return None
@@ -237,7 +246,7 @@ def _continued(earlier: InferenceCall, call: InferenceCall) -> tuple[Message, ..
 
 
 def _split_instructions(call: InferenceCall) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """The instructions of a prompt, and what is behind them. A system message among the input items is none."""
+    """The instructions of a prompt, and the messages after them; a system message among the input items is no such."""
     prompt = call.input_messages or ()
     is_first = bool(prompt) and prompt[0].role == "system" and call.has_instructions is not False
     return (prompt[:1], prompt[1:]) if is_first else ((), prompt)
@@ -247,7 +256,7 @@ def _split_instructions(call: InferenceCall) -> tuple[tuple[Message, ...], tuple
 
 
 class CorrelatedLogs(msgspec.Struct, frozen=True, kw_only=True):
-    """The log records of each span, and the `others`, whose span is not here. `duplicate` counts equal ones."""
+    """The log records by span, and the `others`, whose span is missing. `duplicate` counts repeated records."""
 
     of_spans: Mapping[SpanKey, list[LogRecord]] = {}
     others: Sequence[LogRecord] = ()
@@ -260,12 +269,13 @@ class CorrelatedLogs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def correlate_logs(logs: Iterable[LogRecord], tree: SpanTree, roles: Mapping[SpanKey, Role]) -> CorrelatedLogs:
-    """Find the span of each log record: the one that it names, or the call below that which it is of.
+    """Find the span of each log record: the span that it names, or a call directly below this span.
 
-        agent                   <- completion (OpenLLMetry writes that of a stream when its own span is not current)
-        └─ chat   ──────────    is the call that was running then, so the completion is of it
+        agent                   <- log record of a completion: OpenLLMetry names the current span, not the stream's
+        └─ chat   ──────────    the only call that was running at that time, so the record is this call's
 
-    So are the two bodies of an exchange; the later one may be written when its call has just ended.
+    The two bodies of an HTTP exchange are found in the same way; the second body may be logged after its call ended,
+    so it follows the first one.
     """
     unique: dict[bytes, LogRecord] = {}
     duplicate = 0

@@ -1,10 +1,10 @@
-"""JSON views: a message, a trajectory, and what each of its calls saw, did and was worth, as JSON values.
+"""JSON views: messages, whole trajectories, and rollout traces as JSON values.
 
-- `chat_message`: OpenAI's chat format, with `reasoning_content` as vLLM and Hugging Face's templates name it. Nothing a
-  message says is lost: content that is more than text is a list of parts.
-- `trajectory_json`: everything recorded, unrounded; each call has its whole prompt and its choices. Packed ids and
-  logprobs become lists, bytes become base64 text.
-- `rollout_traces`: the five fields of tinker-cookbook's rollout summaries; what is unknown is left out.
+- `chat_message`: OpenAI's chat format, with the reasoning as `reasoning_content` (the name in vLLM and in Hugging
+  Face's templates). Content other than text is a list of parts.
+- `trajectory_json`: everything that was recorded, unrounded; each call has its whole prompt and its choices. Packed ids
+  and logprobs become lists, bytes become base64 text.
+- `rollout_traces`: the five fields of tinker-cookbook's rollout summaries for each call, without unknown values.
 """
 
 import json
@@ -21,7 +21,7 @@ from art_otel.spans import JsonObject
 from art_otel.trajectories.model import Call, End, Reward, TextUntrained, TokensUntrained, Trajectory, aggregate
 
 ChatMessage: TypeAlias = dict[str, Any]
-"""`role`, `content` (None, text or a list of parts) and what else the message has: `tool_calls`, `tool_call_id`, …"""
+"""`role`, `content` (None, text or a list of parts), and `tool_calls`, `tool_call_id`, … if the message has them."""
 
 _View = TypeVar("_View", bound=msgspec.Struct)
 
@@ -37,14 +37,14 @@ def chat_message(message: Message) -> ChatMessage:
 
 
 def request_message(message: Message) -> ChatMessage:
-    """Write the message as a request may have it: without the reasoning, which not every server accepts."""
+    """Write the message for a request: without the reasoning, because not every server accepts it."""
     fields = chat_message(message)
     fields.pop("reasoning_content", None)
     return fields
 
 
 def is_text(message: Message) -> bool:
-    """Whether `content` says all that the message's parts say."""
+    """Whether the message has only text, so that `content` is the whole message."""
     return all(part.get("type") == "text" for part in _parts(message))
 
 
@@ -58,7 +58,7 @@ def _parts(message: Message) -> list[JsonObject]:
 
 
 def _openai_part(part: JsonObject) -> JsonObject:
-    """A part in OpenAI's words; one that OpenAI has no words for stays as it is."""
+    """A part in OpenAI's format; unchanged if OpenAI has no such part."""
     kind = part.get("type")
     url = f"data:{part.get('mime_type', '')};base64,{part['data']}" if "data" in part else part.get("url")
     if kind == "image" and url is not None:
@@ -73,7 +73,7 @@ def _openai_part(part: JsonObject) -> JsonObject:
 
 
 def message_json(message: Message) -> dict[str, Any]:
-    """A message of text as OpenAI's chat format has it; what it does not have is left out."""
+    """A message in OpenAI's chat format, with `content` as text only, and without fields that are unknown."""
     calls = [
         without_none(id=call.id, type="function", function={"name": call.name, "arguments": call.arguments})
         for call in message.tool_calls
@@ -89,12 +89,12 @@ def message_json(message: Message) -> dict[str, Any]:
 
 
 def without_none(**fields: object) -> dict[str, Any]:
-    """Drop the fields whose value is None, which is unknown."""
+    """Drop the fields whose value is None: unknown."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 class TurnView(msgspec.Struct, frozen=True, kw_only=True):
-    """One sampled completion, with the turns that its prompt continues, by messages and by token ids."""
+    """One sampled completion, with the turns that its prompt continues by messages and by token ids."""
 
     call: int
     choice: int
@@ -129,8 +129,8 @@ class CallView(CallRecord, frozen=True, kw_only=True, gc=False):
     """A call with its whole prompt and its choices.
 
     `drifted_at` is how many ids the prompt has in common with the token path of the turn whose messages it continues,
-    if it does not begin with that whole path; `rewritten_at` is the same of messages and of the turn whose ids it
-    continues.
+    if it does not begin with that whole path. `rewritten_at` is how many messages it has in common with the message
+    path of the turn whose ids it continues, if it does not begin with that whole path.
     """
 
     input_messages: tuple[Message, ...] | None
@@ -141,11 +141,11 @@ class CallView(CallRecord, frozen=True, kw_only=True, gc=False):
 
 
 _LEFT_OUT: Final = frozenset({"result", "exception", "children", "calls", "turns", "_derived_reward"})
-"""What only the live object has, and what is written in another form."""
+"""Fields that only the live object has, and fields that are written in another form."""
 
 
 def trajectory_json(trajectory: Trajectory) -> dict[str, Any]:
-    """The whole trajectory with `complete` and `end` beside it; keys are the field names."""
+    """The whole trajectory as JSON values, with `complete` and `end`; the keys are the field names."""
     names = [field.name for field in fields(trajectory) if field.name not in _LEFT_OUT]
     plain = {name: _plain(getattr(trajectory, name)) for name in names}
     decided = {"complete": trajectory.complete, "end": trajectory.end}
@@ -171,7 +171,7 @@ _FEW_HAVE: Final = frozenset({"policy_version_end", "weight_versions", *TOKEN_FA
 
 
 def trajectory_schema() -> dict[str, Any]:
-    """The JSON schema (2020-12) of what `trajectory_json` gives. Later versions may give more keys."""
+    """The JSON schema (2020-12) of `trajectory_json`. Later versions may have more keys."""
     types = {name: kind for name, kind in get_type_hints(Trajectory).items() if name not in _LEFT_OUT}
     types |= {"calls": tuple[CallView, ...], "turns": tuple[TurnView, ...], "complete": bool, "end": End | None}
     schemas, records = msgspec.json.schema_components(types.values(), ref_template="#/$defs/{name}")
@@ -200,7 +200,7 @@ def _plain(value: object) -> object:
         return _numbers(value)
     if isinstance(value, msgspec.Struct):
         values = ((name, getattr(value, name)) for name in value.__struct_fields__)
-        # What few records have is left out where it is unknown.
+        # Fields that few records have are left out if unknown: None in every call would only make files larger.
         return {name: _plain(each) for name, each in values if each is not None or name not in _FEW_HAVE}
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in cast(Mapping[str, object], value).items()}
@@ -210,7 +210,7 @@ def _plain(value: object) -> object:
 
 
 def _numbers(logprobs: Logprobs) -> list[float | None]:
-    """The logprobs, None where one is unknown: JSON has no NaN."""
+    """The logprobs; an unknown one is None, because JSON has no NaN."""
     return [None if math.isnan(logprob) else logprob for logprob in logprobs]
 
 
@@ -219,7 +219,7 @@ JsonMapping: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RolloutTrace:
-    """One call of a rollout: `span_id` is its span.
+    """One call of a rollout. `span_id` is the call's span.
 
     `reward_data` maps names to raw numbers, see `RewardComponents`. `env_state` and `extra` come from the span
     attributes `art.env_state…` and `art.extra…`.
@@ -235,7 +235,11 @@ class RolloutTrace:
 
 
 def rollout_traces(trajectories: Trajectory | Iterable[Trajectory]) -> tuple[RolloutTrace, ...]:
-    """Return a RolloutTrace for each call of a trajectory, or of several, in the order of the calls."""
+    """Return a RolloutTrace for each call of one or several trajectories, in the order of the calls.
+
+    for trace in art_otel.rollout_traces(trajectory):
+        print(trace.prompt, trace.policy_response, trace.reward_data)
+    """
     given = [trajectories] if isinstance(trajectories, Trajectory) else trajectories
     return tuple(
         _trace(trajectory.rollout_id, call, components.of(call))
@@ -287,7 +291,7 @@ def _trace(rollout_id: str, call: Call, reward_data: Mapping[str, float]) -> Rol
 
 
 def _message(message: Message) -> JsonMapping:
-    """The message; where its content is more than text, with the parts as they were recorded."""
+    """The message as JSON; with `parts` as they were recorded, if its content is more than text."""
     plain = message_json(message)
     if message.parts is None:
         return plain
@@ -303,16 +307,16 @@ _Components: TypeAlias = dict[str, float]
 class RewardComponents:
     """The rewards of each call, as a flat mapping from names to raw numbers.
 
-    A component is what was given to the call, to its step as such, or to the whole rollout, never what was given to
-    another call, an agent or a tool. Its key says which:
+    The components of a call are the rewards of the call, of its step and of the whole rollout, but not those of other
+    calls, agents or tools. Keys:
 
-        correct                        of the call
-        choice 1/correct               of one of its choices
-        choice 0 tokens 3-7/correct    of some of a choice's tokens, the end exclusive
-        step/progress                  of its step
-        rollout/correct                of the rollout
+        correct                        the call
+        choice 1/correct               one of the call's choices
+        choice 0 tokens 3-7/correct    some tokens of a choice, the end exclusive
+        step/progress                  the call's step
+        rollout/correct                the rollout
 
-    A reward of a label only is no number and no component.
+    A reward with a label only is no component.
     """
 
     def __init__(self, trajectory: Trajectory) -> None:
@@ -332,7 +336,8 @@ class RewardComponents:
         self._by_step = {
             step: _components(rewards, "step/")
             for step, rewards in by_step.items()
-            if len({reward.target for reward in rewards} - {None}) < 2  # else of several: agents may number their own
+            # Two agents may each number their own steps from 0: then an index names no one step.
+            if len({reward.target for reward in rewards} - {None}) < 2
         }
 
     def of(self, call: Call) -> _Components:

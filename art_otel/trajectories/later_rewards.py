@@ -1,12 +1,13 @@
-"""Later rewards: what `art_otel.reward` gave to a trajectory, or to a call of one, that this process has in hand.
+"""Later rewards: rewards that `art_otel.reward` gave to a finished trajectory, or to a call of it, in this process.
 
-A trajectory is a record and stays as it is. So the rewards wait here, by trace, until trajectories are learned from or
-written: `art_otel.batches` and all others that take trajectories in memory see them with these rewards.
+    trajectory = await art_otel.gather_trajectory(agent())      a frozen record
+    art_otel.reward(0.7, target=trajectory)                     kept here, by trace
+    art_otel.batches([trajectory])                              sees the reward (`with_later_rewards`)
 
-A reward may also name a rollout or a response by its id. It reaches the one that this process gathered or got.
+A reward may also name a rollout or a response by id, if this process gathered or received it.
 
-Memory: the rewards of the last `_MOST` traces, and the last `_MOST_IDS` ids of rollouts and of responses. Older ones
-are in the recording alone, as any reward given later.
+Invariant: bounded memory. Kept are the rewards of the last `_MOST` traces and the last `_MOST_IDS` ids of rollouts and
+of responses. Older rewards are only in the recording.
 """
 
 from collections import OrderedDict
@@ -16,11 +17,11 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from art_otel.trajectories.model import Call, Reward, Trajectory, with_rewards
 
 _JudgedRollout: TypeAlias = tuple[str, int | None]
-"""The rollout id and attempt of what was judged as a whole."""
+"""The rollout id and attempt of a rollout that was judged as a whole."""
 
 
 class GatheredRollout(NamedTuple):
-    """What tells a trajectory that this process has from others."""
+    """The key of a trajectory that this process has."""
 
     rollout_id: str
     attempt: int | None
@@ -28,7 +29,7 @@ class GatheredRollout(NamedTuple):
 
 
 class GatheredCall(NamedTuple):
-    """What tells a call of such a trajectory from others, and the step around it."""
+    """The key of a call of a trajectory that this process has, and the index of the step around the call."""
 
     rollout_id: str
     attempt: int | None
@@ -50,7 +51,7 @@ _lock: Final = Lock()
 
 
 def note_gathered(trajectory: Trajectory) -> None:
-    """Note the ids of a trajectory that this process gathered or got, so that later rewards can name them."""
+    """Note the ids of a trajectory that this process gathered or received, so that later rewards can name them."""
     rollout = GatheredRollout(trajectory.rollout_id, trajectory.attempt, trajectory.trace_id)
     with _lock:
         _add(_rollouts.setdefault(rollout.rollout_id, set()), rollout)
@@ -61,7 +62,7 @@ def note_gathered(trajectory: Trajectory) -> None:
                 noted.add(gathered)
                 for owner in (None, rollout.rollout_id):
                     same_id = _calls.setdefault((owner, call.response_id), set())
-                    # A revision may know the call by another span or step; what an earlier one said of it goes.
+                    # In a new revision of the trajectory the call may have another span or step: the old key goes.
                     same_id -= {one for one in same_id - noted if one[:3] == gathered[:3]}
                     _add(same_id, gathered)
         for kept in (_rollouts, _calls):
@@ -70,15 +71,15 @@ def note_gathered(trajectory: Trajectory) -> None:
 
 
 def _add(same_id: set[_GatheredT], gathered: _GatheredT) -> None:
-    """Two tell already that the id is no name of one. A server may give all answers the same."""
-    if len(same_id) < 2:
+    """Add a key, but no third one: a server may give all answers one id."""
+    if len(same_id) < 2:  # two keys already show that the id is ambiguous
         same_id.add(gathered)
 
 
 def find_gathered(rollout_id: str | None, response_id: str | None) -> frozenset[GatheredRollout | GatheredCall]:
-    """The gathered calls with a response id, of all rollouts or of the named one; without it the gathered rollouts.
+    """Find the gathered calls with a response id, in the named rollout or in all; without a response id, the rollouts.
 
-    If there are many, these are two of them.
+    Returns at most two of them, which is enough to see that the id is ambiguous.
     """
     with _lock:
         if response_id is None:
@@ -87,7 +88,7 @@ def find_gathered(rollout_id: str | None, response_id: str | None) -> frozenset[
 
 
 def note_later_reward(judged: Trajectory | Call | GatheredRollout | GatheredCall, reward: Reward) -> None:
-    """Keep a reward for whoever learns from the trajectory, or from that of the call."""
+    """Keep a reward of a trajectory or of a call, for `with_later_rewards`."""
     owner = (judged.rollout_id, judged.attempt) if isinstance(judged, Trajectory | GatheredRollout) else None
     with _lock:
         _by_trace.setdefault(judged.trace_id, []).append((owner, reward))
@@ -97,7 +98,7 @@ def note_later_reward(judged: Trajectory | Call | GatheredRollout | GatheredCall
 
 
 def with_later_rewards(trajectory: Trajectory) -> Trajectory:
-    """The trajectory with the rewards that were given to it, and to its calls, since it was made."""
+    """The trajectory with the rewards that were given to it and to its calls after it was made."""
     if not _by_trace:
         return trajectory
     calls = {call.span_id: call for call in trajectory.calls}

@@ -1,7 +1,7 @@
-"""Lineage: the calls of a rollout in causal order, and the two trees of what they were asked and sampled.
+"""Lineage: the calls of a rollout in causal order, and their prompts and completions in two trees.
 
-`prompt_parents` says which completion a prompt continues, by its messages and by its token ids; `trees` draws what
-comes of it. A call stands behind the call that its prompt continues, else in the order of its start.
+`prompt_parents` finds the completion that each prompt continues, by messages and by token ids; `trees` has the nodes
+and a picture of both trees. Invariant: a call comes after the call that its prompt continues.
 """
 
 import operator
@@ -36,7 +36,10 @@ from art_otel.trajectories.wholeness import verdicts_on
 
 
 class Lineage(NamedTuple):
-    """Calls in causal order, as recorded and in the trees of a trajectory, and the numbers of the prompts' prefixes."""
+    """The calls of a rollout in causal order, as they were recorded and as calls of a trajectory with tree nodes.
+
+    `numbers` are the numbers of the prompts' prefixes.
+    """
 
     recorded: tuple[InferenceCall, ...]
     calls: tuple[Call, ...]
@@ -44,23 +47,23 @@ class Lineage(NamedTuple):
 
     @property
     def turns(self) -> list[Turn]:
-        """The choices of all calls."""
+        """The sampled choices of all calls. Their positions in this list are the turns' positions everywhere."""
         return [turn for call in self.calls for turn in call.choices or ()]
 
 
 def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
-    """Order calls, which come in the order of their start, and put their prompts and choices into the trees.
+    """Order calls, which are given by start, and put their prompts and choices into the two trees.
 
-    A call moves behind the call whose completion its prompt holds, even if the clocks say otherwise.
+    A call moves after the call whose completion its prompt contains, even where the clocks of two machines disagree.
     """
     numbers = PrefixNumbers()
     calls = _with_media(calls)
-    if len(calls) < 2:  # there is nothing that they could continue
+    if len(calls) < 2:  # a single call continues nothing
         recorded = tuple(with_conversation_gaps(calls, None))
         trees = _Trees(recorded, is_chain=True)
         return Lineage(recorded, tuple([trees.add(0, None, None, is_verbatim=False) for _ in recorded]), numbers)
     calls = with_answer_ids(with_joined_pieces(calls), numbers)
-    needed = None if is_chain(calls) else numbers
+    needed = None if is_chain(calls) else numbers  # numbering all prefixes is slow, and a plain chain does without it
     calls = with_conversation_gaps(calls, needed)
     message_parents = find_message_parents(calls, needed)
     order = causal_order(message_parents)
@@ -87,18 +90,21 @@ _facts_of: Final = operator.attrgetter(*_FACTS)
 
 
 class _Trees:
-    """Both trees, while calls are added in causal order."""
+    """The message tree and the token tree of a rollout, while its calls are added in causal order."""
 
     def __init__(self, calls: Sequence[InferenceCall], *, is_chain: bool) -> None:
         self._calls = calls
         self._is_chain = is_chain
         self._turns: list[Turn] = []
-        # What several prompts go on with is one node. In a chain there is no such thing to look for.
+        # Prompts that continue a node with the same message, or the same ids, share one new node.
         self._given: dict[tuple[int, int, Message], MessageNode] = {}
         self._runs: dict[tuple[int, int | None, TokenIds], TokenNode] = {}
 
     def add(self, position: int, parent: int | None, token_parent: int | None, *, is_verbatim: bool) -> Call:
-        """The call at a position, whose prompt continues these turns; `is_verbatim`: word for word."""
+        """Add the call at a position, and return it with its nodes.
+
+        Its prompt continues the turn `parent` by messages (`is_verbatim`: word for word) and `token_parent` by ids.
+        """
         recorded = self._calls[position]
         prompt = self._add_messages(recorded, parent, is_verbatim=is_verbatim)
         prompt_tokens = self._add_ids(recorded, parent, token_parent)
@@ -127,8 +133,8 @@ class _Trees:
                 )
             )
             self._turns.append(choices[-1])
-        # Where the trees part: ids that leave the parent's path are drift, messages that leave the token parent's path
-        # were rewritten. Unknown on either side is no difference.
+        # The trees part in two ways: ids that leave the message parent's path are drift, and messages that leave the
+        # token parent's path were rewritten. Where ids or messages are unknown, there is nothing to compare.
         drifted_at = rewritten_at = None
         if parent != token_parent:
             ids, messages = recorded.prompt_token_ids, recorded.input_messages
@@ -152,7 +158,7 @@ class _Trees:
         )
 
     def _add_messages(self, recorded: InferenceCall, parent: int | None, *, is_verbatim: bool) -> MessageNode | None:
-        """The node of the prompt's last message; None if the prompt is unknown."""
+        """Add the prompt's new messages, and return the node of its last message; None if the prompt is unknown."""
         prompt = recorded.input_messages
         if prompt is None:
             return None
@@ -167,16 +173,16 @@ class _Trees:
             for node, message in zip(path, prompt, strict=False):
                 if end is node.parent and (message is node.message or message == node.message):
                     end = node
-                elif end is node.first.parent and message == node.first.message:  # in the first words again
+                elif end is node.first.parent and message == node.first.message:  # the original wording again
                     end = node.first
-                else:  # in other words, or behind a message in other words
+                else:  # another wording, or a message that follows one with another wording
                     end = self._node(end, message, node.first)
         for message in prompt[kept:]:
             end = self._node(end, message, None)
         return end
 
     def _node(self, parent: MessageNode | None, message: Message, restates: MessageNode | None) -> MessageNode:
-        if self._is_chain:
+        if self._is_chain:  # no two prompts continue one node, so there is no node to share
             return MessageNode(parent=parent, message=message, restates=restates)
         key = id(parent), id(restates), message
         if key not in self._given:
@@ -184,10 +190,10 @@ class _Trees:
         return self._given[key]
 
     def _add_ids(self, recorded: InferenceCall, parent: int | None, token_parent: int | None) -> TokenNode | None:
-        """The node of the prompt's last ids; None if they are unknown.
+        """Add the prompt's new ids, and return the node of its last ids; None if the ids are unknown.
 
-        The prompt keeps the whole path of the token parent. If it shares more ids with the path of the message parent,
-        on which the token parent lies, it branches off inside the run where they part.
+        The prompt goes on from the end of the token parent's path. If it has more ids in common with the path of the
+        message parent, it branches off inside that path's run (unless another turn than the token parent is before it).
         """
         prompt = recorded.prompt_token_ids
         if prompt is None:
@@ -207,7 +213,7 @@ class _Trees:
         return self._run(end, 0, prompt.data[kept:])
 
     def _run(self, end: TokenNode | None, surplus: int, data: bytes) -> TokenNode:
-        """The node of a run of ids behind a path, of which the last `surplus` bytes are left out."""
+        """Add a run of ids to a path without its last `surplus` bytes, and return the run's node."""
         kept: int | None = None
         while end is not None and surplus:
             size = 4 * len(end.ids or ()) if kept is None else 4 * kept
@@ -225,7 +231,7 @@ class _Trees:
         return self._runs[key]
 
     def _known_ids(self, position: int) -> bytes:
-        """The ids of a turn's prompt and of its completion, as far as they are known from the start."""
+        """The token path of a turn, as bytes: the prompt's ids and the completion's, up to the first unknown ones."""
         turn = self._turns[position]
         prompt = self._calls[turn.call].prompt_token_ids
         if prompt is None:
@@ -234,12 +240,15 @@ class _Trees:
 
 
 def link_calls(calls: Iterable[InferenceCall]) -> tuple[Call, ...]:
-    """The calls of a trajectory, of calls that were made by hand."""
+    """Make the calls of a trajectory from calls that were built by hand, in any order.
+
+    Trajectory(rollout_id="r1", trace_id=32 * "1", calls=link_calls([first_call, second_call]))
+    """
     return build_lineage(sorted(calls, key=lambda call: call.start_ns)).calls
 
 
 def recorded_call(call: Call) -> InferenceCall:
-    """The call of a trajectory as it was recorded: with its whole prompt, and without its place in the trees."""
+    """Undo `link_calls` for one call: return it with its whole prompt, and without its nodes in the trees."""
     return InferenceCall(
         **{name: getattr(call, name) for name in CallRecord.__struct_fields__},
         input_messages=call.input_messages,
@@ -267,10 +276,7 @@ def _is_same(one: Message, other: Message) -> bool:
 
 
 def _with_media(calls: Sequence[InferenceCall]) -> list[InferenceCall]:
-    """Add to calls what kinds of content beside text their prompts have.
-
-    Of a prompt that begins as the one before it only the rest is looked at.
-    """
+    """Set `media` of each call: the kinds of content other than text in its prompt, e.g. `image`."""
     result: list[InferenceCall] = []
     earlier: tuple[Message, ...] = ()
     media: tuple[str, ...] = ()
@@ -279,6 +285,7 @@ def _with_media(calls: Sequence[InferenceCall]) -> list[InferenceCall]:
         if prompt is None:
             result.append(call)
             continue
+        # A prompt that begins with the one before is searched only behind it, else long rollouts would be quadratic.
         goes_on = prompt[: len(earlier)] == earlier
         new = media_in(prompt[len(earlier) :] if goes_on else prompt)
         media = tuple(sorted({*media, *new})) if goes_on else new
@@ -288,13 +295,14 @@ def _with_media(calls: Sequence[InferenceCall]) -> list[InferenceCall]:
 
 
 def _with_new_routing(calls: Sequence[InferenceCall], token_parents: Sequence[int | None]) -> list[InferenceCall]:
-    """Leave out the routed experts of tokens whose experts the turn before has, so that all are linear in the tokens.
+    """Keep in each choice only the routed experts of tokens that the token parent has no experts for.
 
-    The turn before has no experts of its own last token, which no server had sent through the model yet.
+    A server lists the experts of the whole path in each answer, which would be quadratic over a rollout. The experts
+    of a completion's last token come with the next turn, because only then the token is sent through the model.
     """
     if all(parent is None for parent in token_parents):
         return [*calls]
-    known: list[int] = []  # of each turn: the tokens of its path, where it has their experts
+    known: list[int] = []  # for each turn the number of tokens of its path, 0 without routed experts
     result: list[InferenceCall] = []
     for call, token_parent in zip(calls, token_parents, strict=True):
         before = 0 if token_parent is None else known[token_parent]
@@ -311,24 +319,23 @@ def _with_new_routing(calls: Sequence[InferenceCall], token_parents: Sequence[in
 
 
 def turns_by_completion(calls: Iterable[Call]) -> dict[tuple[str | None, int], int]:
-    """The turns by the id of their response and the index of the choice: the last one where several have both."""
+    """The position of each turn by response id and choice index; the last turn if a server repeats both."""
     turns = ((call, turn) for call in calls for turn in call.choices or ())
     return {(call.response_id, turn.index): position for position, (call, turn) in enumerate(turns)}
 
 
 def unrecorded_answers(lineage: Lineage) -> list[Message]:
-    """The assistant's messages behind a recorded completion that no recorded call sampled, each once.
+    """Find the assistant messages of prompts that follow a recorded completion, but that no recorded call sampled.
 
-        turn 0 ── user ── assistant ── user      the middle answer: its call was lost, or the app wrote it
+        turn 0 ── user ── assistant ── user      the assistant message: its call was lost, or the app wrote it
 
-    A prompt that begins with such messages (few-shot examples) continues no completion, and one whose recorded answer
-    the app changed has the call. So has an answer that the app repeats behind other messages, as filters of handoffs
-    do. The last message of a prompt is a prefill.
+    These are not counted: few-shot examples (they follow no completion), an answer that the app changed or moved (its
+    call is recorded), and the last message of a prompt (a prefill).
     """
     calls, turns = lineage.recorded, lineage.turns
     if len(calls) < 2:
         return []
-    behind: list[tuple[int, int]] = []  # positions of a call, and of a message in its prompt
+    behind: list[tuple[int, int]] = []  # the position of a call, and the position of a message in its prompt
     for index, (recorded, call) in enumerate(zip(calls, lineage.calls, strict=True)):
         parent = last_turn(call.prompt_node)
         if parent is not None:
@@ -343,6 +350,7 @@ def unrecorded_answers(lineage: Lineage) -> list[Message]:
     unrecorded: dict[int, Message] = {}
     for index, at in behind:
         message = (calls[index].input_messages or ())[at]
+        # A recorded call with just this prompt was answered here: the app only changed its answer.
         if prefixes[index][at] not in asked and what_is_said(message) not in sampled:
             unrecorded[prefixes[index][at + 1]] = message
     return [*unrecorded.values()]

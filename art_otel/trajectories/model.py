@@ -1,8 +1,8 @@
-"""The model: what a trajectory is.
+"""The model: the records of a trajectory.
 
-A **trajectory** is one recorded rollout: its facts, its rewards, and its LLM calls in causal order. A **call** was
-asked with a prompt, and sampled choices; each choice is one **turn**. Messages and token ids stand in two trees, each
-once (`trees` draws them): a call points at the ends of its prompt, a turn at what it sampled.
+A **trajectory** is one recorded rollout: its facts, its rewards, and its LLM calls in causal order. A **call** has a
+prompt and sampled choices; each choice is one **turn**. Two trees have every message and every token id once
+(`trees` has a picture): a call refers to the last node of its prompt, a turn to the node of its completion.
 
     call 0   prompt: system, user                        turn 0   assistant
     call 1   prompt: path of turn 0, then tool           turn 1   assistant    parent 0, token_parent 0
@@ -20,13 +20,13 @@ A completion has a verdict for its ids and one for its text, because a loss is c
     the agent runs one of two tool calls          text: content uncertain     ids, as the server gave them: trained
     the server lists 30 ids and counts 32         text: trained               ids: doubtful
 
-Only `closed_streams="train"` of batches lifts a verdict, `stream broke`. What is missing of a whole trajectory is
-counted in `incomplete_reasons` (`wholeness.find_incomplete`): batches leave it out, unless `allow_incomplete` names its
-reasons. Neither follows from the other: a failed call is untrained in a complete trajectory, and the completions of
+Only one option of batches, `closed_streams="train"`, lifts a verdict: `stream broke`. `incomplete_reasons` counts what
+a whole trajectory misses (`wholeness.find_incomplete`): batches leave such a trajectory out, unless `allow_incomplete`
+names its reasons. The two are independent: a failed call is untrained in a complete trajectory, and the completions of
 a rollout whose root span is missing are trained if `missing root` is allowed.
 
-Invariant: links lead to turns of calls that stand earlier in `Trajectory.calls`; the turns of one call are neighbors
-and share its prompt; what is unknown is None and never 0 or empty.
+Invariant: links lead to turns of earlier calls in `Trajectory.calls`; the turns of one call are neighbors and share
+its prompt; an unknown value is None, never 0 or empty.
 """
 
 from bisect import bisect_left
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from art_otel.trajectories.history import History
 
 Result_co = TypeVar("Result_co", covariant=True, default=object)
-"""What a rollout's function returned; any object where nobody says which type it has."""
+"""The type that a rollout's function returns; `object` if the app does not declare it."""
 
 Status: TypeAlias = Literal["ok", "error", "cancelled", "unfinished"]
-"""How a rollout went, as its own span says. `unfinished`: that span never ended, or is not in the sources."""
+"""How a rollout ended, by its own span. `unfinished`: this span never ended, or is not in the sources."""
 
 TokensUntrained: TypeAlias = Literal[
     "failed", "aborted", "scrubbed", "ids doubtful", "contradicting recordings", "stream broke"
@@ -71,16 +71,16 @@ TokensUntrained: TypeAlias = Literal[
 - `scrubbed`: a secret was found in what its call was asked or answered.
 - `ids doubtful`: the server listed fewer or more ids than it counted.
 - `contradicting recordings`: two recordings of its call contradict each other.
-- `stream broke`: its stream ended without a finish reason, so the completion may be cut. It comes last, because an
-  option may lift it where the app closed the stream.
+- `stream broke`: its stream ended without a finish reason, so the completion may be cut. This reason is last, because
+  an option may lift it if the app itself closed the stream.
 """
 
 TextUntrained: TypeAlias = Literal[
     "failed", "aborted", "stream broke", "scrubbed", "content uncertain", "contradicting recordings"
 ]
-"""Why the text of a completion must not be trained: the reasons of `TokensUntrained`, but for `ids doubtful`.
+"""Why the text of a completion must not be trained: the reasons of `TokensUntrained` without `ids doubtful`, and
 
-- `content uncertain`: a gap shows that what it was sampled from, or what it says, may not be what was recorded.
+- `content uncertain`: a gap shows that its prompt or its text may not be as recorded.
 """
 
 
@@ -98,9 +98,9 @@ FAILED_CALL: Final[End] = "failed call"
 class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One sampled choice of a call: its node in each tree, and a verdict for each.
 
-    `call` is a position in `Trajectory.calls`, `choice` a position in that call's choices, and `index` what the server
-    numbered it. `message_node` or `token_node` is None where a reader left out messages or tokens. `tokens_untrained`
-    is None if the token ids may be trained, `text_untrained` if the message may; otherwise each is the reason why not.
+    `call` is a position in `Trajectory.calls`, `choice` a position in that call's choices, `index` the server's number
+    of the choice. `message_node` or `token_node` is None if a reader left out messages or tokens. `tokens_untrained` is
+    None if the token ids may be trained, `text_untrained` if the message may; otherwise each is the reason why not.
     """
 
     call: int
@@ -119,37 +119,37 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def token_ids(self) -> TokenIds | None:
-        """The sampled ids, None where the server gave none."""
+        """The sampled ids, shape (tokens,); None if the server gave no ids."""
         return None if self.token_node is None else self.token_node.ids
 
     @property
     def logprobs(self) -> Logprobs | None:
-        """The log probabilities of the sampled ids when they were sampled, one for each."""
+        """The natural log probabilities of the sampled ids when they were sampled. Shape: (tokens,)."""
         return None if self.token_node is None else self.token_node.logprobs
 
     @property
     def weight_versions(self) -> tuple[WeightVersion, ...] | None:
-        """Which weights sampled which of the ids."""
+        """The weight versions that sampled the ids, each with its range of tokens."""
         return None if self.token_node is None else self.token_node.weight_versions
 
     @property
     def routed_experts(self) -> RoutedExperts | None:
-        """The experts of the ids; only those that no earlier turn of the path has."""
+        """The experts that the tokens were routed to, only of tokens that no earlier turn of the path covers."""
         return None if self.token_node is None else self.token_node.routed_experts
 
     @property
     def sampling_mask(self) -> tuple[TokenIds, ...] | None:
-        """For each of the ids what it could have been."""
+        """For each sampled id, the ids that sampling could have chosen (after top-p, top-k, …)."""
         return None if self.token_node is None else self.token_node.sampling_mask
 
     @property
     def parent(self) -> int | None:
-        """The turn whose messages the prompt continues."""
+        """The position of the turn whose messages the prompt continues."""
         return None if self.message_node is None else last_turn(self.message_node.parent)
 
     @property
     def token_parent(self) -> int | None:
-        """The turn whose token ids the prompt continues."""
+        """The position of the turn whose token ids the prompt continues."""
         return None if self.token_node is None else last_turn(self.token_node.parent)
 
     @property
@@ -159,10 +159,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Call(CallRecord, frozen=True, kw_only=True, gc=False):
-    """One LLM call of a trajectory: what is known of it, the ends of its prompt in both trees, and its turns.
+    """One LLM call of a trajectory: its recorded facts, the last nodes of its prompt in both trees, and its turns.
 
-    - `prompt_node` is the node of the prompt's last message, `prompt_token_node` that of its last ids: the roots for an
-      empty prompt, None if it is unknown.
+    - `prompt_node` is the node of the prompt's last message, `prompt_token_node` the node of its last ids. An empty
+      prompt has the roots, an unknown prompt has None.
     - `choices` are its turns, None if no answer is known.
     - `drifted_at` is how many ids the prompt has in common with the token path of the turn whose messages it continues,
       if it does not begin with that whole path. `rewritten_at` is how many messages it has in common with the message
@@ -219,7 +219,7 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def aggregate(rewards: Iterable[Reward]) -> float | None:
-    """The last value among rewards of one name and target, which are in time order; None where none has a value."""
+    """The last value among rewards of one name and target, given in time order; None if no reward has a value."""
     latest = None
     for reward in rewards:
         latest = latest if reward.value is None else reward.value
@@ -229,8 +229,8 @@ def aggregate(rewards: Iterable[Reward]) -> float | None:
 def final_reward(rewards: Iterable[Reward]) -> float | None:
     """The last reward of the whole rollout that is named `reward`.
 
-    Without any it is the last that was given as a reward, where those have one name only. An evaluation of another name
-    is not meant as the reward: of a `hallucination` score more is worse.
+    Without such a reward: the last reward that is no evaluation, if all of these have one name. An evaluation with
+    another name is not the reward, because more may be worse, as for a `hallucination` score.
     """
     whole = [one for one in rewards if one.value is not None and one.target is None and one.step is None]
     named = [one for one in whole if one.name == REWARD_NAME]
@@ -257,9 +257,9 @@ class ToolExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AddedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A message that the app put behind a completion, as the result of a tool that the completion called.
+    """A message that the app added after a completion, e.g. the result of a tool that the completion called.
 
-    `turn` is the position of that completion's turn. Later prompts may have the message too.
+    `turn` is the position of the completion's turn. Later prompts may have the same message.
     """
 
     turn: int
@@ -267,17 +267,17 @@ class AddedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PolicyVersions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The policy versions of a rollout's first and last call that has one."""
+    """The policy versions of the first and of the last call of a rollout that has a version."""
 
     first: str
     last: str
 
 
 class GroupKey(NamedTuple):
-    """What one group is known by: members of a group have the same three.
+    """The key that all members of a group share.
 
-    A task comes again in later training steps, and in later calls of a gathering function:
-    `gather_trajectory_groups({"task-7": …})` in a loop makes a group in each round.
+    The group id alone is not enough, because a task comes again in later training steps and later gathering calls:
+    `gather_trajectory_groups({"task-7": …})` in a loop makes a new group in each round.
     """
 
     training_step: int | None
@@ -286,13 +286,13 @@ class GroupKey(NamedTuple):
 
     @property
     def may_be_several(self) -> bool:
-        """Whether nothing tells if the group id was used again, for another group."""
+        """Whether two groups may share this key, because only the group id is known."""
         return self.training_step is None and self.gathering is None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Trajectory(Generic[Result_co]):
-    """One recorded rollout: what it was, how it ended, its rewards, its calls and its turns.
+    """One recorded rollout: its ids and settings, how it ended, its rewards, its calls and its turns.
 
     - `trace_id` is the trace of the rollout's own span, or of its first span if its own is missing.
     - `gathering` is the id of the `gather_trajectories` or `gather_trajectory_groups` call that ran it. `group_key` is
@@ -300,9 +300,9 @@ class Trajectory(Generic[Result_co]):
     - `revision` counts, from 0, how often the trajectory was written again because late spans came.
     - `incomplete_reasons` maps each reason to a count. A trajectory is complete if there is none.
     - Times are nanoseconds since the epoch. They are None if the rollout's span is missing or never ended.
-    - `reward` is the final reward, or None. If you do not give it, it follows from `rewards` (`final_reward`), also in
-      a copy with other rewards: `dataclasses.replace(trajectory, rewards=…)`. One that you give stays,
-      unless it is what follows anyway.
+    - `reward` is the final reward, or None. If you do not give it, it is computed from `rewards` (`final_reward`), also
+      in a copy with other rewards: `dataclasses.replace(trajectory, rewards=…)`. A reward that you give stays in such
+      copies, unless it is equal to the computed one.
     - `metadata` holds JSON values as they were given. `tools` has all tool definitions of all calls. `tool_calls` has
       the tools that ran.
     - `calls` are in causal order: a call comes after the call that its prompt continues. `turns` are the choices of all
@@ -310,9 +310,9 @@ class Trajectory(Generic[Result_co]):
     - `added_messages` are messages that the app added after completions, with `get_history(…).append(…)`, in that
       order.
 
-    Only `gather_trajectory` knows these, and files do not have them: `result` is the function's return value (None if
-    it raised), `exception` is the exception that it raised, and `children` are the rollouts that began inside this one,
-    without results.
+    Only `gather_trajectory` sets these fields, and files do not have them: `result` is the function's return value
+    (None if it raised), `exception` the exception that it raised, and `children` the rollouts that began inside this
+    rollout, without results.
     """
 
     rollout_id: str
@@ -348,10 +348,11 @@ class Trajectory(Generic[Result_co]):
     _derived_reward: float | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Derive the turns, and the final reward where it is not given."""
+        """Derive the turns, and the final reward if it is not given."""
         object.__setattr__(self, "turns", tuple([turn for call in self.calls for turn in call.choices or ()]))
         derived = final_reward(self.rewards)
-        # `replace` hands on both fields of the object that it copies: equal ones are of its rewards, not of these.
+        # `replace` passes both fields of the copied object: if they are equal, its reward was computed from its old
+        # rewards, so the copy's reward is computed anew.
         given, before = self.reward, self._derived_reward
         if given is None or given == before or (given != given and before != before):  # noqa: PLR0124 # both are NaN
             object.__setattr__(self, "reward", derived)
@@ -368,7 +369,7 @@ class Trajectory(Generic[Result_co]):
         return trajectory_html(self)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle and copy: the trees as lists, because a path may be longer than Python's stack."""
+        """Pickle and copy the trees as lists, because a path may be longer than Python's stack."""
         fields_of = {each.name: getattr(self, each.name) for each in fields(self) if each.init and each.name != "calls"}
         from art_otel.trajectories.pickling import flat, unpickled  # noqa: PLC0415 # makes trajectories
 
@@ -381,12 +382,12 @@ class Trajectory(Generic[Result_co]):
 
     @property
     def end(self) -> End | None:
-        """How sampling ended, where that is not that the agent was done: its context was exceeded, or a call failed."""
+        """How sampling ended, if not by the agent's choice: its context was exceeded, or its last call failed."""
         return end_of(self.calls)
 
     @property
     def group_key(self) -> GroupKey | None:
-        """The group whose members the trajectory is compared with; None where it has none."""
+        """The key of the group whose members the trajectory is compared with; None without a group."""
         return None if self.group_id is None else GroupKey(self.training_step, self.gathering, self.group_id)
 
     @property
@@ -466,7 +467,7 @@ Trajectory.__setattr__ = TrajectoryGroup.__setattr__ = _refuse_assignment  # tho
 
 
 def message_ends(calls: Iterable[Call]) -> Iterator[MessageNode | None]:
-    """The ends of all message paths, in the order of the calls: of each its prompt, then what it sampled."""
+    """The last nodes of all message paths, in the order of the calls: first a call's prompt, then its completions."""
     for call in calls:
         yield call.prompt_node
         for turn in call.choices or ():
@@ -474,7 +475,7 @@ def message_ends(calls: Iterable[Call]) -> Iterator[MessageNode | None]:
 
 
 def token_ends(calls: Iterable[Call]) -> Iterator[TokenNode | None]:
-    """The ends of all token paths, in the same order."""
+    """The last nodes of all token paths, in the order of `message_ends`."""
     for call in calls:
         yield call.prompt_token_node
         for turn in call.choices or ():
@@ -482,7 +483,7 @@ def token_ends(calls: Iterable[Call]) -> Iterator[TokenNode | None]:
 
 
 def with_turns(trajectory: Trajectory, turns: Sequence[Turn]) -> Trajectory:
-    """The trajectory with other turns in the places of its own, such as with other verdicts."""
+    """Replace the turns of a trajectory, e.g. by turns with other verdicts, at the same call and choice."""
     by_place = {(turn.call, turn.choice): turn for turn in turns}
     calls = [
         call
@@ -494,7 +495,7 @@ def with_turns(trajectory: Trajectory, turns: Sequence[Turn]) -> Trajectory:
 
 
 def with_token_facts(trajectory: Trajectory, kept: AbstractSet[str]) -> Trajectory:
-    """Leave out the facts of tokens that are not `kept`."""
+    """Drop the facts of tokens (`TOKEN_FACTS`) that are not named in `kept`."""
     left_out = {name: None for name in TOKEN_FACTS if name not in kept}
     if not any([getattr(turn, name) is not None for turn in trajectory.turns for name in left_out]):  # noqa: C419 # faster
         return trajectory
@@ -516,19 +517,17 @@ def with_token_facts(trajectory: Trajectory, kept: AbstractSet[str]) -> Trajecto
     return with_turns(replace(trajectory, calls=tuple(calls)), turns)
 
 
-# How a rollout ended, and which weights sampled it.
+# How a rollout ended, and the weights that sampled it.
 
 
 def end_of(calls: Sequence[CallRecord]) -> End | None:
-    """How the sampling of a rollout with these calls ended; None if a call completed after the last that failed.
+    """How the sampling of a rollout with these calls ended; None if a call completed after the last failed one.
 
-    A context that was exceeded is what the policy did, and an outage tells nothing of it. A call that the app cancelled
-    because another one was faster did not fail:
+    The two ends differ for training: the policy itself exceeds a context, but does not cause an outage. Two kinds of
+    failed calls do not count: calls that are marked untrained (a judge's), and calls that lost a race:
 
-        call a  ────────────────────┤ completes         the app takes the first answer, and cancels the other:
-        call b  ──────────────────────┤ CancelledError   b ended nothing
-
-    Calls that are marked untrained end nothing either: a judge that was not reached says nothing of the policy.
+        call a  ────────────────────┤ completes          the app takes the first answer and cancels the other call:
+        call b  ──────────────────────┤ CancelledError   b does not count as failed
     """
     calls = [call for call in calls if call.marked_untrained is None]
     if not any(call.failed for call in calls):
@@ -539,7 +538,7 @@ def end_of(calls: Sequence[CallRecord]) -> End | None:
         if call.failed and call.error_type and is_cancellation(call.error_type) and call.end_ns is not None:
             first = bisect_left(completed, call.start_ns)
             if first < len(completed) and completed[first] <= call.end_ns:
-                continue  # cancelled after another one completed while it ran
+                continue  # cancelled after another call completed while it ran
         if call.failed:
             failed.append(call)
     if not failed:
@@ -547,7 +546,8 @@ def end_of(calls: Sequence[CallRecord]) -> End | None:
     last = max(map(_end_ns, failed))
     if completed and completed[-1] > last:
         return None
-    kinds = {call.failure for call in failed if _end_ns(call) == last}  # of several at once, an outage counts
+    # If several calls failed at the same moment, an outage among them decides: the last word was not the policy's.
+    kinds = {call.failure for call in failed if _end_ns(call) == last}
     return FAILED_CALL if None in kinds else CONTEXT_EXCEEDED
 
 
@@ -556,9 +556,9 @@ def _end_ns(call: CallRecord) -> int:
 
 
 def version_of(trajectory: Trajectory, call: CallRecord) -> str | None:
-    """The version that a call of a trajectory was sampled by, None where it is unknown.
+    """The policy version that sampled a call of a trajectory; None if it is unknown.
 
-    Where no call has a version, it is the rollout's first. If some call has a version, calls without one stay unknown.
+    If no call has a version, it is the rollout's first version. If some have, the others stay unknown.
     """
     if call.policy_version is not None or trajectory.policy_version is None or _says_any(trajectory.calls):
         return call.policy_version
@@ -566,9 +566,9 @@ def version_of(trajectory: Trajectory, call: CallRecord) -> str | None:
 
 
 def versions_in(trajectory: Trajectory) -> set[str | None]:
-    """The versions of the rollout, of every call and of what it sampled; with None where one is unknown.
+    """All policy versions of the rollout, its calls and their tokens; with None among them if one is unknown.
 
-    A call that failed before anything was sampled needs none.
+    A failed call that sampled nothing needs no version.
     """
     versions = trajectory.policy_version
     of_rollout: set[str | None] = set() if versions is None else {versions.first, versions.last}
@@ -589,7 +589,7 @@ def versions_in(trajectory: Trajectory) -> set[str | None]:
 
 
 def first_and_last_known(trajectory: Trajectory) -> PolicyVersions | None:
-    """The rollout's versions; None where that of a call is unknown, which may be any."""
+    """The rollout's first and last version; None if the version of any call is unknown, as it may be older or newer."""
     return None if None in versions_in(trajectory) else trajectory.policy_version
 
 

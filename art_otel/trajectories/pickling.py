@@ -1,4 +1,4 @@
-"""Pickling: the trees of a trajectory as lists, because a path may be longer than Python's stack."""
+"""Pickling: write the trees of a trajectory as lists, because a path may be longer than Python's stack."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -14,7 +14,7 @@ _FlatCall: TypeAlias = tuple[Call, int | None, int | None, list[tuple[Turn, int 
 def flat(
     calls: Sequence[Call],
 ) -> tuple[list[tuple[MessageNode, int | None, int | None]], list[tuple[TokenNode, int | None]], list[_FlatCall]]:
-    """The nodes of both trees and the calls, with positions in place of what they point at."""
+    """The nodes of both trees and the calls, with positions in place of references to nodes."""
     messages, at_message = numbered(message_ends(calls))
     tokens, at_run = numbered(token_ends(calls))
     flat_calls: list[_FlatCall] = []

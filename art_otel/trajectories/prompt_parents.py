@@ -1,17 +1,18 @@
-"""Prompt parents: what each prompt continues, by its messages and by its token ids.
+"""Prompt parents: which completion each prompt continues, once by messages and once by token ids.
 
     call 0   [user]                        -> "a"
     call 1   [user, "a", user]             -> "b"        continues call 0
     call 2   [user, "a", user, "b", tool]  -> "c"        continues call 1, whose path is longer than call 0's
     call 3   [user, "a", user]             -> "d"        continues call 0
 
-A message parent is the completion with the longest message path that the prompt begins with, whatever the order of the
-calls and whatever their token ids say; messages are compared by `Message.identity`. A path is shorter than that of its
-continuation, so parents never form a cycle. A token parent is the turn of an earlier call with the longest token path
-that the prompt's ids begin with; of equal paths it is the message parent's, else the latest.
+The path of a completion is its prompt and its answer. The *message parent* of a prompt is the completion with the
+longest message path that the prompt begins with (compared by `Message.identity`); the order of calls does not matter.
+The *token parent* is the turn of an earlier call with the longest token path that the prompt's ids begin with; of
+equal paths it is the message parent, else the latest turn.
 
-Before that, prompts and answers are made alike where a recorder or client wrote them in two ways: `with_answer_ids`,
-`with_joined_pieces`.
+Invariant: message parents form no cycle, because the path of a parent is shorter than the path of its continuation.
+
+`with_answer_ids` and `with_joined_pieces` first undo two ways in which recorders and clients rewrite an answer.
 """
 
 import heapq
@@ -26,24 +27,24 @@ from art_otel.calls import Choice, InferenceCall, Message
 from art_otel.conventions import is_gemini, join_messages
 
 CompletionRef: TypeAlias = tuple[int, int]
-"""The position of a call, and the position of a choice in it."""
+"""The position of a call, and the position of a choice in this call."""
 
 _MOST_COMPARED: Final = 16
-"""Completions of one path before a call, and behind it, among which the one that its prompt continues is looked for."""
+"""How many completions with equal paths are compared before a call, and as many after it: more would be quadratic."""
 
 
 class MessageParent(NamedTuple):
-    """The completion that a prompt continues. `verbatim`: the prompt is known to repeat its path word for word."""
+    """The completion that a prompt continues. `verbatim`: the prompt certainly repeats the path word for word."""
 
     completion: CompletionRef
     verbatim: bool = False
 
 
 def find_message_parents(calls: Sequence[InferenceCall], numbers: "PrefixNumbers | None") -> list[MessageParent | None]:
-    """The message parent of each call; None for a prompt that continues no other call. Linear in the messages.
+    """Find the message parent of each call; None for a prompt that continues no completion. Linear in the messages.
 
-    `numbers` are those of the rollout's prompts, None for a chain of calls. Equal prefixes have one number, so one
-    look-up finds all completions whose path is a prefix of a prompt.
+    `numbers` are the prefix numbers of the rollout, None for a chain of calls (`is_chain`). Equal prefixes have one
+    number, so one look-up finds all completions whose path is this prefix of a prompt.
     """
     if numbers is None:
         return [None, *(MessageParent((index, 0), verbatim=True) for index in range(len(calls) - 1))][: len(calls)]
@@ -62,10 +63,10 @@ def find_message_parents(calls: Sequence[InferenceCall], numbers: "PrefixNumbers
 
 
 def _preferred(equal: Sequence[CompletionRef], calls: Sequence[InferenceCall], index: int) -> CompletionRef:
-    """The one of completions with equal paths, in the order of their calls, that the prompt of a call continues.
+    """Choose among completions with equal paths, given in the order of their calls, the one that a prompt continues.
 
-    It is the one of the response that the call names; else one whose token path it continues too; else one with the
-    same reasoning; else one of the same agent; of these the latest before the call, else the latest.
+    The first of these that tells them apart decides: the response that the call names, the token path, the same
+    reasoning, the same agent, the latest call before this one, the latest call.
     """
     if len(equal) == 1:
         return equal[0]
@@ -89,7 +90,7 @@ def _preferred(equal: Sequence[CompletionRef], calls: Sequence[InferenceCall], i
 
 
 def causal_order(parents: Sequence[MessageParent | None]) -> list[int]:
-    """The positions of the calls by start, each behind its message parent. Parents form no cycle."""
+    """The positions of the calls, ordered by start, but each call after its message parent. Shape: (calls,)."""
     if all(match is None or match.completion[0] < index for index, match in enumerate(parents)):
         return list(range(len(parents)))
     children: dict[int, list[int]] = {}
@@ -109,7 +110,7 @@ def causal_order(parents: Sequence[MessageParent | None]) -> list[int]:
 
 
 def is_chain(calls: Sequence[InferenceCall]) -> bool:
-    """Whether each call continues the one before it, in the same words, as in most rollouts."""
+    """Whether each call continues the call before it word for word, as in most rollouts."""
     for before, call in pairwise(calls):
         path, prompt = before.input_messages, call.input_messages
         if path is None or prompt is None or before.choices is None or len(before.choices) != 1:
@@ -121,12 +122,12 @@ def is_chain(calls: Sequence[InferenceCall]) -> bool:
 
 
 def choice_at(call: InferenceCall, position: int) -> Choice:
-    """The choice at a position of a call that has it."""
+    """The choice at a position of a call. Raises IndexError if the call has no such choice."""
     return (call.choices or ())[position]
 
 
 def continues_tokens(continuing: InferenceCall, call: InferenceCall, position: int) -> bool:
-    """Whether the prompt's ids are known to begin with the token path of a completion."""
+    """Whether the ids of a prompt begin with the token path of a completion; False if any of the ids are unknown."""
     prompt, before, sampled = continuing.prompt_token_ids, call.prompt_token_ids, choice_at(call, position).token_ids
     if prompt is None or before is None or sampled is None:
         return False
@@ -134,9 +135,9 @@ def continues_tokens(continuing: InferenceCall, call: InferenceCall, position: i
 
 
 def with_answer_ids(calls: Sequence[InferenceCall], numbers: "PrefixNumbers") -> Sequence[InferenceCall]:
-    """Give sampled tool calls the ids that later prompts repeat them with.
+    """Give sampled tool calls without an id the id that a later prompt repeats them with.
 
-    Streams lose them under some instrumentors, and then no prompt would seem to continue the answer:
+    Some instrumentors lose the ids of streamed tool calls. Then no prompt would seem to continue the answer:
 
         [user] -> calls look          [user, calls look as c1, tool c1: …] -> …
     """
@@ -182,13 +183,13 @@ def _without_ids(message: Message) -> object:
 
 
 def with_joined_pieces(calls: Sequence[InferenceCall]) -> Sequence[InferenceCall]:
-    """Join neighboring messages of Gemini's prompts that together are an earlier answer, at its place.
+    """Join the pieces of an earlier answer in the prompts of Gemini.
 
-    google-genai sends the answer of a stream back in the pieces that it came in:
+    google-genai sends the answer of a stream back in the pieces in which it came:
 
         [user] -> "Hello"             [user, "Hel", "lo", user] -> …
 
-    Others were sent as they are, or nobody knows who said them.
+    Only pieces that together are a recorded answer, at its place in the prompt, are joined.
     """
     answers: set[tuple[int, tuple[object, ...]]] = set()
     joined = [*calls]
@@ -211,13 +212,16 @@ def with_joined_pieces(calls: Sequence[InferenceCall]) -> Sequence[InferenceCall
 
 
 _RECENT_PROMPTS: Final = 8
-"""Prompts that a new one is compared with as a whole: a few, because sub-agents and parallel calls alternate."""
+"""How many recent prompts a new prompt is compared with: more than one, because sub-agents and parallel calls
+alternate."""
 
 
 class PrefixNumbers(msgspec.Struct):
-    """Numbers for the prefixes of a rollout's prompts, each looked at once. The empty prefix has 0.
+    """Numbers for the prefixes of a rollout's prompts. The empty prefix has 0.
 
-    Invariant: two prefixes have one number if and only if their messages are the same one by one (`Message.identity`).
+        [user]  -> 1        [user, "a"]  -> 2        [user, "b"]  -> 3        [user, "a", user]  -> 4
+
+    Invariant: two prefixes have one number if and only if their messages have the same identities in the same order.
     """
 
     message_numbers: dict[tuple[object, ...], int] = msgspec.field(default_factory=dict[tuple[object, ...], int])
@@ -233,7 +237,7 @@ class PrefixNumbers(msgspec.Struct):
     def longer(self, prefix: int, message: Message) -> int:
         """The number of a prefix with one more message."""
         seen = self.seen_messages.get(id(message))
-        if seen is None:  # all messages with this identity have one number
+        if seen is None:  # `identity` is slow to compute, so each message object is asked for it once
             seen = (message, self.message_numbers.setdefault(message.identity, len(self.message_numbers) + 1))
             self.seen_messages[id(message)] = seen
         return self.longer_prefixes.setdefault((prefix, seen[1]), len(self.longer_prefixes) + 1)
@@ -257,13 +261,13 @@ class PrefixNumbers(msgspec.Struct):
         return numbers
 
 
-# Token parents: paths are in a radix tree, so a prompt is compared with all of them at once.
+# Token parents: all paths are in one radix tree, so a walk down the tree compares a prompt with all of them at once.
 
 _WIDTH = 4  # bytes of an id
 
 
 class _Node(msgspec.Struct):
-    """A point in the tree: the ids that lead to it from the node above, and the latest turn whose path ends here."""
+    """A node of the radix tree: the ids on the edge from its parent, and the latest turn whose path ends here."""
 
     edge: bytes = b""
     turn: int | None = None
@@ -271,9 +275,10 @@ class _Node(msgspec.Struct):
 
 
 def find_token_parents(calls: Sequence[InferenceCall], parents: Sequence[int | None]) -> list[int | None]:
-    """The token parent of each call as a position of a turn; `parents` are the message parents, also by call.
+    """Find the token parent of each call, as the position of a turn; None if no path fits or the ids are unknown.
 
-    `calls` stand in causal order, and the turns of all calls are numbered in that order.
+    `calls` are in causal order, and the turns of all calls are numbered in this order. `parents` are the message
+    parents of the calls, also as positions of turns.
     """
     if all(call.prompt_token_ids is None for call in calls):
         return [None] * len(calls)
@@ -286,7 +291,7 @@ def find_token_parents(calls: Sequence[InferenceCall], parents: Sequence[int | N
         return list(parents)
     root = _Node()
     token_parents: list[int | None] = []
-    ends: list[tuple[_Node, int] | None] = []  # where each turn's path ends in the tree, and how many bytes it has
+    ends: list[tuple[_Node, int] | None] = []  # for each turn the node where its path ends, and the path's bytes
     completions: list[tuple[InferenceCall, int]] = []
     for call, parent in zip(calls, parents, strict=True):
         prompt = None if call.prompt_token_ids is None else call.prompt_token_ids.data
@@ -308,7 +313,7 @@ def find_token_parents(calls: Sequence[InferenceCall], parents: Sequence[int | N
                 ends.append(None)
             else:
                 last = _insert(node, sampled.data) if sampled else node
-                if sampled:  # a completion without tokens shows nothing, so it counts only as the message parent
+                if sampled:  # the path of an empty completion is only its prompt, which other calls may share
                     last.turn = turn
                 ends.append((last, len(prompt) + len(sampled.data)))
             completions.append((call, position))
@@ -316,7 +321,7 @@ def find_token_parents(calls: Sequence[InferenceCall], parents: Sequence[int | N
 
 
 def _insert(node: _Node, path: bytes) -> _Node:
-    """The node at the end of a path below `node`, made where there was none."""
+    """Find the node at the end of a path below `node`, or insert it."""
     end = 0
     while end < len(path):
         first = path[end : end + _WIDTH]
@@ -334,8 +339,8 @@ def _insert(node: _Node, path: bytes) -> _Node:
 
 
 def shared_prefix(one: bytes, other: bytes) -> int:
-    """How many bytes of whole ids both begin with."""
+    """How many bytes both begin with, counting whole ids of 4 bytes only."""
     size = min(len(one), len(other))
-    # Compared as two large numbers: the lowest bit that differs lies in the first id that does.
+    # Comparing two large integers is much faster than a loop: their lowest different bit is in the first different id.
     differing = int.from_bytes(one[:size], "little") ^ int.from_bytes(other[:size], "little")
     return ((differing & -differing).bit_length() - 1) // 32 * _WIDTH if differing else size

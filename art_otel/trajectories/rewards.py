@@ -1,14 +1,15 @@
-"""Rewards: every reward of a group is delivered to what it judges, or the reason why it is not is counted.
+"""Rewards: deliver every reward of a group to its target, or count the reason why it has no target.
 
-    what the record names          what the reward is for
-    links of its span              each of these spans
-    a response id                  the call that has it; beside a rollout id, that of the rollout
-    a rollout id                   the rollout, of several with one id the trace or attempt that it names; or its step
-    nothing                        the span that carries it
+    what the record names          the target of the reward
+    links of its span              each linked span
+    a response id                  the call with this response id; beside a rollout id, the call in this rollout
+    a rollout id                   the rollout, or its step; a trace id or an attempt tells rollouts of one id apart
+    nothing                        the span that carries the reward
 
-The first of these that is named counts, and is read from the span or log record alone (`addressed_rewards`), so that
-everybody who sees the record sees the same. No target is chosen by chance: one of several candidates is none. Targets
-may be in other groups: `external_rewards` copies what is delivered there.
+The first line that fits counts. `addressed_rewards` reads this address from the span or log record alone, so it is the
+same in every process. A target may be in another group: `external_rewards` copies such rewards for the other group.
+
+Invariant: no target is chosen by chance. Among several candidates that nothing tells apart, none is chosen.
 """
 
 from collections import Counter
@@ -70,23 +71,23 @@ ADVICE: Final[Mapping[str, str]] = {
     OVER_A_LIMIT: "raise the limits of a rollout",
     TOO_LATE: "it had no new span for --retain, or was converted without --incremental: convert everything again",
 }
-"""What to do, by reason."""
+"""What a user can do about an undelivered reward, by reason."""
 
 MAX_REWARD_BYTES: Final = 64 << 20
-"""Bytes that the rewards of one span may be, once for each of several spans that it links to."""
+"""The most bytes of one span's rewards times its links: a small span with many links must not fill the memory."""
 
 _REWARD_OVERHEAD_BYTES: Final = 100
-"""What a reward takes besides its texts."""
+"""The size of a reward without its texts, in bytes."""
 
 _FIRST_LOG_POSITION: Final = 1 << 32
-"""The position of the first reward in log records."""
+"""Positions of rewards in log records begin here, behind all positions of rewards on a span."""
 
 
 class RewardAddress(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a reward is for; without any field set: for the span that carries it.
+    """The target that a reward names. An empty address means the span that carries the reward (`OWN_SPAN`).
 
-    `rollout_id` beside a response id says in which rollout the response is. `trace_id` and `attempt` tell rollouts
-    of one id apart, `step` names a step of the rollout by its index.
+    `rollout_id` beside `response_id` is the rollout of the response. `trace_id` and `attempt` tell rollouts with one
+    id apart. `step` is the index of a step of the rollout.
     """
 
     links: tuple[SpanKey, ...] = ()
@@ -101,7 +102,7 @@ OWN_SPAN: Final = RewardAddress()
 
 
 class AddressedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A reward, the span that carries it (two empty ids: none), and its address."""
+    """A reward, the key of the span that carries it (two empty ids: no span), and the reward's address."""
 
     origin: SpanKey
     reward: RecordedReward
@@ -109,14 +110,14 @@ class AddressedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def addressed_rewards(record: Span | LogRecord) -> Sequence[AddressedReward | BadReward]:
-    """The rewards that a span or log record gives."""
+    """Read the rewards of a span or log record, each with its address."""
     if isinstance(record, LogRecord):
         return [_of_log(reward, record) for reward in rewards_of_log(record)]
     rewards = rewards_of(record)
     if not rewards:
         return ()
     links: tuple[SpanKey, ...] = ()
-    # What a call or a rollout links to only explains where that came from.
+    # Links of a call or a rollout say where the call or rollout came from, not what its rewards judge.
     if record.links and not (role_of(record) == "inference" or is_rollout(record)):
         links = tuple(dict.fromkeys((link.trace_id, link.span_id) for link in record.links))
     if len(links) > 1 and (size := sum(map(_size, rewards)) * len(links)) > MAX_REWARD_BYTES:
@@ -128,7 +129,7 @@ def addressed_rewards(record: Span | LogRecord) -> Sequence[AddressedReward | Ba
             addressed.append(reward)
             continue
         address = RewardAddress(links=links) if links else OWN_SPAN
-        is_for_others = reward.response_id is not None or is_reward_span(record)  # it may be, and most are not
+        is_for_others = reward.response_id is not None or is_reward_span(record)  # fast path: most rewards are not
         if is_for_others and not links and role_of(record) != "inference":
             is_here = reward.response_id is not None and has_response(record, reward.response_id)
             rollout = _named_rollout(record.attributes) if is_reward_span(record) else OWN_SPAN
@@ -138,9 +139,10 @@ def addressed_rewards(record: Span | LogRecord) -> Sequence[AddressedReward | Ba
 
 
 def _of_log(reward: RecordedReward | BadReward, log: LogRecord) -> AddressedReward | BadReward:
-    """Address the reward of a log record. Order among equal times is unknown, so its content decides."""
+    """Address the reward of a log record."""
     if isinstance(reward, BadReward):
         return reward
+    # Records with equal times have no order, so the position comes from the content: the same in every delivery.
     digest = blake2b(msgspec.msgpack.encode(log, order="deterministic"), digest_size=7).digest()
     positioned = msgspec.structs.replace(reward, position=_FIRST_LOG_POSITION + int.from_bytes(digest))
     is_of_its_span = reward.response_id is None and log.span_id
@@ -150,7 +152,7 @@ def _of_log(reward: RecordedReward | BadReward, log: LogRecord) -> AddressedRewa
 
 
 def _named_rollout(named: Attributes) -> RewardAddress:
-    """The rollout that attributes name."""
+    """The rollout that attributes name, as an address; `OWN_SPAN` if they name none."""
     rollout_id, trace_id = named.get(attributes.ROLLOUT_ID), named.get(attributes.ROLLOUT_TRACE_ID)
     if rollout_id is None or rollout_id == "":
         return OWN_SPAN
@@ -172,10 +174,10 @@ RewardKey: TypeAlias = tuple[SpanKey, int]
 
 
 class ExternalReward(AddressedReward, frozen=True, kw_only=True, gc=False):
-    """A copy of a reward.
+    """A copy of a reward for another trace.
 
-    `trace_id` is the trace that it is delivered to: empty until that is known. `undeliverable` is the reason why it is
-    returned to the trace of its span.
+    `trace_id` is the trace that the copy is delivered to, empty until the trace is known. `undeliverable` is the
+    reason why the copy came back to the trace of its own span; None for a copy that is on its way or delivered.
     """
 
     trace_id: str = ""
@@ -183,14 +185,14 @@ class ExternalReward(AddressedReward, frozen=True, kw_only=True, gc=False):
 
     @property
     def key(self) -> RewardKey:
-        """Where the reward was given and its position there: copies with one key are one reward."""
+        """The span that carries the reward and the position there: copies with one key are one reward."""
         return (self.origin, self.reward.position)
 
 
 def external_rewards(record: Span | LogRecord) -> Iterator[ExternalReward]:
     """Copy the rewards whose target may be in another trace than the record, once per trace that the span links to."""
     if isinstance(record, Span) and not record.links and not may_give_to_others(record):
-        return  # as of most spans
+        return  # fast path of most spans
     for addressed in addressed_rewards(record):
         if isinstance(addressed, BadReward):
             continue
@@ -206,16 +208,17 @@ def external_rewards(record: Span | LogRecord) -> Iterator[ExternalReward]:
 
 
 def distinct(rewards: Iterable[ExternalReward]) -> list[ExternalReward]:
-    """Keep the richest copy of each reward for each linked trace, in an order that no delivery changes."""
+    """Keep the richest copy of each reward for each linked trace, in an order that does not depend on the delivery."""
     copies: dict[tuple[RewardKey, str], list[ExternalReward]] = {}
     for reward in rewards:
         linked_trace = reward.trace_id if reward.address.links else ""
         copies.setdefault((reward.key, linked_trace), []).append(reward)
-    linking = {key for key, linked_trace in copies if linked_trace}  # a store may have lost the links of other copies
+    # A store may have lost the links of a copy: such a copy does not count beside one with links.
+    linking = {key for key, linked_trace in copies if linked_trace}
     kept = sorted((key, linked_trace) for key, linked_trace in copies if linked_trace or key not in linking)
 
     def richness(reward: ExternalReward) -> tuple[int, bool, int, str, bytes]:
-        # A store that keeps less may have lost some links, and rounded times down.
+        # Some stores lose links and round times down: more links and later times are the original.
         encoded = msgspec.msgpack.encode(reward, order="deterministic")
         recorded = reward.reward
         return len(reward.address.links), reward.undeliverable is None, recorded.time_ns, recorded.order, encoded
@@ -227,17 +230,17 @@ def distinct(rewards: Iterable[ExternalReward]) -> list[ExternalReward]:
 
 
 class EnclosingCallAndStep(NamedTuple):
-    """The call (its span id) and the step that a span is or lies in."""
+    """The call (its span id) and the step that a span is, or is in."""
 
     call: str | None = None
     step: Span | None = None
 
 
 class AttributionContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A tree, its rollouts, roles, log records, and the calls of its spans.
+    """All that the rewards of a group are delivered by: the group's spans, rollouts, roles, log records and calls.
 
-    `logs` are those of the tree's spans, `logs_without_span` those of spans that are not here. `external` are rewards
-    from other traces, None if no rewards are delivered between groups.
+    `logs` are log records of the tree's spans, `logs_without_span` log records of spans that are missing. `external`
+    are rewards from other groups, None if rewards are not delivered between groups.
     """
 
     tree: SpanTree
@@ -249,7 +252,7 @@ class AttributionContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     external: Sequence[ExternalReward] | None = None
 
     def records(self) -> Iterator[Span | LogRecord]:
-        """Everything that may give a reward."""
+        """All spans and log records of the group: each may carry a reward."""
         return chain(self.tree.spans.values(), *self.logs.values(), self.logs_without_span)
 
     def rollout_of(self, key: SpanKey) -> RolloutSpans | None:
@@ -283,7 +286,7 @@ class AttributionContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def responses(self) -> Mapping[str, Sequence[SpanKey]]:
-        """The calls that have a response id."""
+        """The span keys of the calls with each response id: several, if a server repeats ids."""
         keys: dict[str, list[SpanKey]] = {}
         for call in self.calls.values():
             if call.response_id is not None:
@@ -292,7 +295,7 @@ class AttributionContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def enclosing(self) -> Mapping[SpanKey, EnclosingCallAndStep]:
-        """The nearest call and step at or above each span, within its rollout. No call above the step counts."""
+        """The nearest call and step at or above each span within its rollout. A call above the step does not count."""
         return self.tree.inherit(self._enclosing)
 
     def _enclosing(self, key: SpanKey, above: EnclosingCallAndStep | None) -> EnclosingCallAndStep:
@@ -308,7 +311,7 @@ class AttributionContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Target(NamedTuple):
-    """What a reward is for: a span of a rollout; without one a step by its index, or all of it."""
+    """The target of a reward: a span of a rollout; without a span, a step of the rollout; without both, the rollout."""
 
     rollout: RolloutSpans
     span: Span | None = None
@@ -316,7 +319,7 @@ class Target(NamedTuple):
 
 
 class UnresolvedTarget(NamedTuple):
-    """Why an address has no target. `counts_as_bad`: the reward's own rollout counts a bad reward."""
+    """Why an address has no target. `counts_as_bad`: the rollout of the reward's own span is incomplete by it."""
 
     reason: str
     detail: str = ""
@@ -331,11 +334,11 @@ _RewardOrder: TypeAlias = tuple[int, str, SpanKey, int, SpanKey]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attribution:
-    """Rewards by rollout, and their counts.
+    """The delivered rewards by rollout, and counts of the others.
 
-    `facts` are attributes that were given to rollouts afterwards, as JSON; `alone` counts those without a reward.
-    `bad` lists the bad rewards, `bad_in` the spans that carry them, by rollout. `senders` are the spans that give a
-    reward for something else than themselves. `undeliverable` counts by reason.
+    `facts` are attributes that were given to a rollout afterwards, as JSON; `alone` counts those given without a
+    reward. `bad` lists the bad rewards, `bad_in` has the spans that carry them, by rollout. `senders` are spans that
+    carry a reward for another target. `undeliverable` counts undelivered rewards by reason.
     """
 
     by_rollout: dict[RolloutSpans, list[tuple[_RewardOrder, Reward]]] = field(
@@ -352,21 +355,21 @@ class Attribution:
 
     @property
     def delivered(self) -> int:
-        """How many deliveries of rewards reached a target; a reward with several links is delivered to each."""
+        """How many deliveries reached a target: a reward with several links is delivered once to each."""
         return sum(map(len, self.by_rollout.values())) + self.alone.total()
 
     def facts_of(self, rollout: RolloutSpans) -> dict[str, Value]:
-        """The attributes that were given to the rollout afterwards; of one that was given twice the later counts."""
+        """The attributes that were given to the rollout afterwards. The later of two values of one attribute counts."""
         texts = [msgspec.json.decode(text, type=dict[str, Value]) for _, text in sorted(self.facts.get(rollout, ()))]
         return dict(chain.from_iterable(one.items() for one in texts))
 
     def of(self, rollout: RolloutSpans) -> tuple[Reward, ...]:
-        """The rollout's rewards by time; those of one time as their spans say, then by their position on them."""
+        """The rollout's rewards by time. Equal times are ordered by `RecordedReward.order`, span and position."""
         return tuple(reward for _, reward in sorted(self.by_rollout.get(rollout, ()), key=lambda entry: entry[0]))
 
 
 def deliver_rewards(context: AttributionContext) -> Attribution:
-    """Deliver the rewards of a group's spans and log records, and the external ones."""
+    """Deliver the rewards of a group's spans and log records, and the rewards that came from other groups."""
     attribution = Attribution()
     for record in context.records():
         for addressed in addressed_rewards(record):
@@ -377,7 +380,7 @@ def deliver_rewards(context: AttributionContext) -> Attribution:
                 attribution.senders.add(addressed.origin)
             _deliver(addressed, _resolve_here(addressed, context), context, attribution)
     for external in distinct(context.external) if context.external else ():
-        if external.origin[0] in context.traces:
+        if external.origin[0] in context.traces:  # a copy of a reward of this group, delivered above
             continue
         reason = external.undeliverable
         resolutions = resolve_targets(external, context) if reason is None else [UnresolvedTarget(reason)]
@@ -386,7 +389,7 @@ def deliver_rewards(context: AttributionContext) -> Attribution:
 
 
 def _resolve_here(addressed: AddressedReward, context: AttributionContext) -> list[Resolution]:
-    """Find the targets of a reward of this group, without those that a copy of it is delivered to."""
+    """Find the targets of a reward of this group, except targets that a copy of the reward is delivered to."""
     address = addressed.address
     if context.external is None or address == OWN_SPAN:
         return resolve_targets(addressed, context)
@@ -405,7 +408,7 @@ def _resolve_here(addressed: AddressedReward, context: AttributionContext) -> li
 def _deliver(
     addressed: AddressedReward, resolutions: Sequence[Resolution], context: AttributionContext, attribution: Attribution
 ) -> None:
-    """Deliver a reward to its targets, and count what it does not reach."""
+    """Deliver a reward to its targets, and count the reasons why others were not reached."""
     origin_rollout = context.rollout_of(addressed.origin)
     bad_details: list[str] = []
     for outcome in resolutions:
@@ -419,7 +422,8 @@ def _deliver(
                 if recorded.facts is not None and resolution.rollout.root is None:
                     detail = f"has facts of rollout {resolution.rollout.rollout_id}, whose own span is missing"
                     bad = BadReward(name=recorded.name, detail=detail)
-                    attribution.bad.append(_quarantined(bad, addressed.origin))  # what gave them is whole
+                    # Not in `bad_in`: the rollout that carries these facts is complete all the same.
+                    attribution.bad.append(_quarantined(bad, addressed.origin))
                 elif recorded.facts is not None:
                     attribution.facts.setdefault(resolution.rollout, []).append((order, recorded.facts))
                 if recorded.value is None and recorded.label is None:
@@ -461,10 +465,10 @@ def _quarantined(bad: BadReward, origin: SpanKey) -> Quarantined:
 def resolve_targets(
     addressed: AddressedReward, context: AttributionContext, *, anywhere: bool = True
 ) -> list[Resolution]:
-    """Find what a reward is for: a target, or why there is none, for each span that it links to.
+    """Find the target of a reward, or why there is none; for a reward with links, one result per link.
 
-    `anywhere` allows a response id to name any call of the group, if no nearer call has it and the reward names no
-    rollout of the group.
+    A response id is searched in the reward's own span, then in its rollout, its trace, and (`anywhere`) its group. If
+    the reward names a rollout of the group, only this rollout is searched.
     """
     address, origin = addressed.address, addressed.origin
     origin_rollout, named = context.rollout_of(origin), context.assignment.named(address.rollout_id)
@@ -506,7 +510,7 @@ def resolve_targets(
 def _resolve_span(
     key: SpanKey, context: AttributionContext, *, missing: str = OUTSIDE, is_bad: bool = False
 ) -> Resolution:
-    """A span that a reward is for; `missing` is the reason where it is not in the sources."""
+    """Resolve the span of a target; `missing` is the reason if the span is not in the sources."""
     rollout = context.rollout_of(key)
     if rollout is not None:
         return Target(rollout, context.tree.spans[key])
@@ -516,7 +520,7 @@ def _resolve_span(
 
 
 def _choose_rollout(rollouts: RolloutIndex, addressed: AddressedReward) -> RolloutSpans | str:
-    """Choose among the rollouts with one id, by trace, attempt and time; else say why none can be chosen."""
+    """Choose among the rollouts with one id by trace, attempt and time; return the reason if none can be chosen."""
     address = addressed.address
     if address.trace_id is None and len(rollouts.all) == 1:
         return rollouts.all[0]
@@ -533,16 +537,16 @@ def _choose_rollout(rollouts: RolloutIndex, addressed: AddressedReward) -> Rollo
 
 
 def _fits(rollout: RolloutSpans, address: RewardAddress) -> bool:
-    """Whether the rollout has the trace and attempt of the address; without a root that is unknown, and it fits."""
+    """Whether the rollout has the trace and attempt of the address. A rollout without its own span always fits."""
     if rollout.root is None:
         return True
     return address.trace_id in (None, rollout.root.trace_id) and address.attempt in (None, rollout.attempt)
 
 
 def make_reward(recorded: RecordedReward, target: Target, context: AttributionContext) -> Reward | BadReward:
-    """Make the record of a reward for a target; bad if it is for a part that the target does not have.
+    """Make a trajectory's reward for a target; a bad reward if it judges a choice or tokens that do not exist.
 
-    It names the call, step, agent or tool that the target is or lies in. Nothing named is the whole rollout.
+    The reward names the call, step, agent or tool that the target is, or is in. Without any it is for the rollout.
     """
     span, span_id, step, kind = target.span, None, target.step, None
     if span is not None and span.key not in target.rollout.root_keys:
@@ -574,12 +578,12 @@ def make_reward(recorded: RecordedReward, target: Target, context: AttributionCo
 
 
 def fit_part(reward: Reward, call: InferenceCall | None) -> Reward | BadReward:
-    """Replace the choice's index by its position; bad if the call has no such choice or tokens."""
+    """Replace the index of a reward's choice by the choice's position; bad if there is no such choice or token."""
     if reward.choice is None and reward.token_end is None:
         return reward
     if call is None:
         return BadReward(name=reward.name, detail="judges a choice or tokens, but its target is not a call")
-    if call.choices is None:
+    if call.choices is None:  # the answer was not recorded, so the part may exist
         return reward
     index = reward.choice or 0
     position = next((at for at, choice in enumerate(call.choices) if choice.index == index), None)

@@ -1,15 +1,15 @@
-"""Rollouts: which spans are rollouts' own spans, and which spans belong to which rollout.
+"""Rollouts: find the rollouts of a tree, and assign every span to one rollout or to none.
 
-Every span of a tree is in exactly one rollout or in none:
+Which span is the root (own span) of a rollout:
+- in a trace with declared rollout ids (`art.rollout.id`): the roots of these ids, and no others;
+- in other traces: the spans that match `rollout_spans`; if no such names are given, the root of a trace with LLM calls;
+- for traces that share the value of an attribute (`rollout_attributes`): see `join_traces`.
 
-- A trace in which a span declares a rollout id has the roots of its declared ids and no others. Elsewhere the spans
-  that match `rollout_spans` are the roots; where nobody named such spans, the root of a trace with LLM calls is.
-- Traces that share the value of an attribute (`rollout_attributes`) are one rollout, see `join_traces`.
-- A span belongs to the rollout of its nearest ancestor that has one; `art.rollout.id` on the span itself goes before
-  that, so a rollout survives a broken trace. Rollouts of one id are told apart by the trace, the attempt and the time
-  of their roots only. Where several could be meant none is chosen: the span is unassigned.
-- A provisional id counts only for spans that nothing else assigns: their process made it up, because it did not know
-  who called it.
+Which rollout a span is assigned to: the rollout of its own declared id, else that of its parent, else that of its
+trace. So a rollout keeps its spans although a trace is broken. Rollouts of one id are told apart by trace, attempt and
+time. A provisional id (its process made it up, not knowing its caller) counts only if nothing else assigns the span.
+
+Invariant: no rollout is chosen by chance. A span that may be of several rollouts is unassigned.
 """
 
 import re
@@ -33,8 +33,8 @@ _K = TypeVar("_K")
 class RolloutSpans(msgspec.Struct, kw_only=True, eq=False):
     """The spans of one rollout and their keys.
 
-    `root` is its own span, None when that is missing. Of joined traces it stands for the topmost spans. `root_keys` are
-    the keys of what it stands for, but for calls of joined traces.
+    `root` is the rollout's own span, None if it is missing; for joined traces a span made of their topmost spans
+    (`joined_root`). `root_keys` are the keys of the own span, or of these topmost spans without calls.
     """
 
     rollout_id: str
@@ -46,18 +46,18 @@ class RolloutSpans(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def attempt(self) -> int | None:
-        """The number of the attempt under its id, as its own span says it."""
+        """The number of the attempt, from the rollout's own span; None if unknown."""
         return None if self.root is None else integer(self.root.setting(attributes.ROLLOUT_ATTEMPT))
 
     @property
     def order(self) -> tuple[str, str, str]:
-        """A sort key that no delivery changes."""
+        """A sort key that does not depend on the order of delivery."""
         first = self.root or self.spans[0]
         return (self.rollout_id, first.trace_id, first.span_id)
 
 
 class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
-    """The rollouts of one id or of one trace, in the order they were added: those with a root come first."""
+    """The rollouts of one id or of one trace, in the order in which they were added: rollouts with a root first."""
 
     tree: SpanTree
     all: list[RolloutSpans] = msgspec.field(default_factory=list[RolloutSpans])
@@ -67,10 +67,10 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
     _by_attempt: "dict[int | None, RolloutIndex] | None" = None
 
     def add(self, rollout: RolloutSpans) -> None:
-        """Add a rollout. Those without a root are not indexed by trace or time."""
+        """Add a rollout. A rollout without a root is not indexed by trace or time."""
         self.all.append(rollout)
         if rollout.root is not None:
-            self._running = self._by_trace = self._by_attempt = None
+            self._running = self._by_trace = self._by_attempt = None  # the indexes are built again at the next search
         elif self.rootless is None:
             self.rootless = rollout
 
@@ -87,11 +87,14 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
         return self._by_attempt.get(number)
 
     def running_at(self, time_ns: int) -> RolloutSpans | None:
-        """The rollout that was running at a time, if just one was."""
+        """The rollout that was running at a time in nanoseconds; None if none or several were."""
         return self._intervals().only_at(time_ns)
 
     def count_candidates(self, starts: Iterable[int]) -> Iterator[tuple[RolloutSpans, int]]:
-        """How many spans, known by their starts, may be of each rollout: of those that ran then, else of all."""
+        """How many spans may be of each rollout, given the spans' starts in nanoseconds.
+
+        A span may be of every rollout that ran at its start; if none ran, of every rollout.
+        """
         outside, inside = list[int](), list[int]()
         for start in starts:
             (inside if self._intervals().count_at(start) else outside).append(start)
@@ -120,10 +123,10 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
 
 
 class RolloutAssignment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The rollouts of a tree, and for each span the one it belongs to (None: none).
+    """The rollouts of a tree, and the rollout of each span (None: no rollout).
 
-    `by_id` has the rollouts of each rollout id. `unassigned` are the spans that name the id of several rollouts, of
-    which nothing tells the one that is meant; `candidates` counts the calls and tools among them that may be of each.
+    `by_id` has the rollouts of each rollout id. `unassigned` are spans that may be of several rollouts with one id;
+    `candidates` counts for each rollout the unassigned calls and tools that may be of it.
     """
 
     rollouts: tuple[RolloutSpans, ...]
@@ -133,7 +136,7 @@ class RolloutAssignment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     candidates: Mapping[RolloutSpans, int] = {}
 
     def named(self, rollout_id: str | None) -> RolloutIndex | None:
-        """The rollouts of an id; else those of a UUID that is written otherwise, or of the trace of this id."""
+        """The rollouts of an id; else those of the same UUID in another spelling, or of the trace with this id."""
         if rollout_id is None or rollout_id in self.by_id:
             return self.by_id.get(rollout_id or "")
         return self._by_plain_id.get(plain_id(rollout_id))
@@ -186,9 +189,9 @@ def assign_rollouts(
 def _declared_roots(
     tree: SpanTree, roles: Mapping[SpanKey, Role], declared: Mapping[SpanKey, str]
 ) -> Iterator[tuple[SpanKey, str]]:
-    """For each declared id: its marked topmost spans (one per attempt), else one plausible root."""
+    """For each declared id: its topmost spans that are marked as roots (one per attempt), else one plausible root."""
     topmost: dict[str, list[SpanKey]] = {}
-    # Above the only span that declares one, none is declared.
+    # A single declaring span is topmost anyway, so the walk over the whole tree is saved.
     enclosing_ids = tree.inherit(lambda key, above: declared.get(key) or above) if len(declared) > 1 else {}
     for key, rollout_id in declared.items():
         parent = tree.parents.get(key)
@@ -213,7 +216,7 @@ def _declared_roots(
 def _roots_of_calls(
     tree: SpanTree, roles: Mapping[SpanKey, Role], declaring: Collection[str]
 ) -> Iterator[tuple[SpanKey, str]]:
-    """The roots with calls at or below them. The rollout id is the trace id, for further roots with the span id."""
+    """The roots with calls at or below them. A trace's first root gets the trace id, others trace id and span id."""
     with_calls: set[SpanKey] = set()
     for key, role in roles.items():
         at: SpanKey | None = key if role == "inference" and key[0] not in declaring else None
@@ -229,14 +232,14 @@ def _roots_of_calls(
 
 
 class _Ambiguous(NamedTuple):
-    """Why a span is unassigned: the rollouts that it may be of, and when the topmost such span around it started."""
+    """Why a span is unassigned: the rollouts that it may be of, and the start of the topmost unassigned span above."""
 
     rollouts: RolloutIndex
     start_ns: int
 
 
 class _Assigner:
-    """The rollouts of a tree while its spans are assigned."""
+    """The rollouts of a tree, while its spans are assigned."""
 
     def __init__(
         self,
@@ -268,7 +271,7 @@ class _Assigner:
         self._by_trace: dict[str, RolloutIndex] = {}
 
     def open_joined(self) -> None:
-        """Begin the rollouts of joined traces, but for those whose value is the id of a declared rollout."""
+        """Begin a rollout for each value that joins traces, unless the value is the id of a declared rollout."""
         tops: dict[str, list[Span]] = {}
         for key, rollout_id in self._joined.items():
             parent = self._tree.parents.get(key)
@@ -281,7 +284,7 @@ class _Assigner:
                 rollout.root_keys = frozenset(span.key for span in spans if self._roles[span.key] != "inference")
 
     def open(self, rollout_id: str, trace_id: str, root: Span | None = None) -> RolloutSpans:
-        """Begin a rollout; without a root it is one of which only other spans are here."""
+        """Begin a rollout. `root` is None if the rollout's own span is missing."""
         rollout = RolloutSpans(rollout_id=rollout_id, root=root, root_keys=() if root is None else (root.key,))
         self.rollouts.append(rollout)
         for indexes, name in ((self._by_id, rollout_id), (self._by_trace, trace_id)):
@@ -293,13 +296,13 @@ class _Assigner:
         return rollout
 
     def rollouts_by_id(self) -> Mapping[str, RolloutIndex]:
-        """The rollouts with each id, by provisional ids too, and those of joined traces by their other names."""
+        """The rollouts by id, also by provisional ids and by the other names of joined traces."""
         other_names = {**self._resolved, **self._aliases}
         resolved = ((name, self._by_id.get(rollout_id)) for name, rollout_id in other_names.items())
         return {name: rollouts for name, rollouts in resolved if rollouts is not None} | self._by_id
 
     def resolve_provisional(self) -> None:
-        """Find which rollout each provisional id means: the one around its root, else a new one with that root."""
+        """Find the rollout that each provisional id stands for: the rollout around its root, else a new rollout."""
         enclosing_ids: dict[SpanKey, str | None] = {}
         new_roots: list[tuple[str, Span]] = []
         for key in self._tree.topological_order():
@@ -334,7 +337,7 @@ class _Assigner:
                 rollout.keys.append(key)
 
     def _rollout_of(self, key: SpanKey, outer: RolloutSpans | None) -> RolloutSpans | None:
-        """The rollout that a span says, else that of its parent, else that of its trace."""
+        """The rollout that a span itself names, else the rollout of its parent, else the rollout of its trace."""
         rooted = self._by_root.get(key)
         if rooted is not None:
             rooted.parent_rollout_id = None if outer is None else outer.rollout_id
@@ -355,7 +358,7 @@ class _Assigner:
         return self._of_trace(key) if is_lone_call or key in self._tree.orphans else None
 
     def _by_declared_id(self, rollout_id: str, key: SpanKey, outer: RolloutSpans | None) -> RolloutSpans | None:
-        """Choose a span's rollout among those with its id: by trace, attempt and time. None where several may be it."""
+        """Choose a span's rollout among those with its id by trace, attempt and time; None if several remain."""
         rollouts = self._by_id.get(rollout_id)
         if rollouts is None:
             rollout = self.open(rollout_id, key[0])
@@ -366,7 +369,7 @@ class _Assigner:
         rollouts = rollouts.of_trace(key[0]) or rollouts
         attempt = integer(self._tree.spans[key].attributes.get(attributes.ROLLOUT_ATTEMPT))
         attempts = None if attempt is None else rollouts.of_attempt(attempt)
-        rollouts = attempts or rollouts  # it may name an attempt that none of them is
+        rollouts = attempts or rollouts  # the root of the named attempt may be missing
         if len(rollouts.all) == 1:
             return rollouts.all[0]
         above = self._ambiguous_above(key)
@@ -380,7 +383,7 @@ class _Assigner:
         return None if above is None else self.unassigned.get(above)
 
     def count_candidates(self) -> Mapping[RolloutSpans, int]:
-        """How many unassigned calls and tools may be of each rollout."""
+        """How many unassigned calls and tools may be of each rollout, if any."""
         if not self.unassigned:
             return {}
         starts: dict[int, tuple[RolloutIndex, list[int]]] = {}
@@ -393,14 +396,14 @@ class _Assigner:
         return {rollout: count for rollout, count in counts.items() if count}
 
     def _of_trace(self, key: SpanKey) -> RolloutSpans | None:
-        """The rollout of the span's trace; of several the one that was running, if just one was."""
+        """The only rollout of the span's trace, or the only one that was running at the span's start."""
         trace_id, _ = key
         candidates = self._by_trace.get(trace_id)
         if candidates is not None and len(candidates.all) == 1:
             return candidates.all[0]
         running = None if candidates is None else candidates.running_at(self._tree.starts[key])
         if running is not None or self._has_globs or trace_id not in self._traces_with_calls:
-            return running  # of a trace without calls nothing begins
+            return running  # a trace without LLM calls is no rollout
         rootless = None if candidates is None else candidates.rootless
         return rootless or self.open(trace_id, trace_id)
 
@@ -413,9 +416,9 @@ class _Assigner:
 
 
 class JoinedTraces(NamedTuple):
-    """The rollout ids that spans declare, as far as they count, and those of the spans of joined traces.
+    """The rollout ids of spans: those that count as declared, and those of joined traces.
 
-    `aliases` are other names of joined rollouts: of traces that are whole in one, and ids that were made up for it.
+    `aliases` are other names of joined rollouts: the ids of traces that are wholly in one, and ids that were made up.
     """
 
     declared: Mapping[SpanKey, str]
@@ -426,12 +429,12 @@ class JoinedTraces(NamedTuple):
 def join_traces(
     tree: SpanTree, roles: Mapping[SpanKey, Role], ids: Mapping[SpanKey, str], rollout_attributes: Sequence[str]
 ) -> JoinedTraces:
-    """Find the rollouts of traces that share the value of an attribute, which is the rollout's id.
+    """Join traces that share the value of an attribute to one rollout, whose id is this value.
 
-    Proxies and chat applications write a trace a request, and what they have in common is an attribute: `session.id`,
-    `gen_ai.conversation.id`. `rollout_attributes` names such attributes; a live app that was given them has written the
-    value as `art.rollout.joined_id`. `ids` are those that spans declare: a rollout that somebody meant stays what it
-    is. Without a call it is no rollout.
+    Proxies and chat applications write one trace per request, with a common attribute such as `session.id` or
+    `gen_ai.conversation.id`. `rollout_attributes` names these attributes; a live app writes their value as
+    `art.rollout.joined_id`. `ids` are the declared ids: a rollout that an app declared is never joined. Traces
+    without a call are no rollout.
 
         trace 1   POST /chat                           in a: the only value of its trace
                   └─ chat gpt    session.id = a        in a
@@ -476,9 +479,10 @@ def join_traces(
 
 
 def _meant(tree: SpanTree, ids: Mapping[SpanKey, str], joined: Collection[str]) -> dict[SpanKey, str]:
-    """The ids without those that were made up for spans of joined traces, nor their own span where nothing is left.
+    """The declared ids that an app chose itself, without ids that a process made up for spans of joined traces.
 
-    An id is made up where its own span is not named as rollouts are, or where the process that made it up says so.
+    An id is made up if its root is not named as rollouts are, or if its span also has `art.rollout.joined_id`. A root
+    whose id no other span uses any more is left out, too.
     """
     marked = {ids[key] for key in ids if is_marked_root(tree.spans[key]) or is_provisional(tree.spans[key])}
     own = {key for key in ids if is_rollout_span(tree.spans[key])}
@@ -494,14 +498,14 @@ def _meant(tree: SpanTree, ids: Mapping[SpanKey, str], joined: Collection[str]) 
 
 
 class _Place(NamedTuple):
-    """The rollout of a span, None for a declared or an unknown one. Where it `is_known`, the spans below are in it."""
+    """The joined rollout of a span; None if it is declared or unknown. `is_known`: the spans below inherit it."""
 
     rollout_id: str | None
     is_known: bool
 
 
 def joined_root(tops: Sequence[Span]) -> Span:
-    """Make a span that stands for the topmost ones of joined traces, in their order: it ends as the last one does."""
+    """Make one root of the topmost spans of joined traces, given by start. Its status and error are the last one's."""
     first, last = tops[0], tops[-1]
     together: dict[str, Value] = {}
     for span in reversed(tops):
@@ -528,13 +532,13 @@ _ROOT_ATTRIBUTES: Final = frozenset({attributes.ROLLOUT_NAME, attributes.SPANS_S
 
 
 def declared_id(span: Span) -> str | None:
-    """The rollout id by which a span says where it belongs; a reward span says with it whom its rewards are for."""
+    """The rollout id that a span declares for itself; None for a reward span, whose id names its rewards' target."""
     value = span.attributes.get(attributes.ROLLOUT_ID)
     return None if value is None or value == "" or is_reward_span(span) else str(value)
 
 
 def is_rollout(span: Span) -> bool:
-    """Whether the span is a rollout's own, as far as the span alone shows."""
+    """Whether a span looks like a rollout's own span, judged without the rest of its tree."""
     if declared_id(span) is not None and (is_marked_root(span) or span.parent_span_id is None):
         return True
     return span.parent_span_id is None and not is_reward_span(span) and role_of(span) == "agent"
@@ -544,14 +548,14 @@ _UUID: Final = re.compile("[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNO
 
 
 def plain_id(rollout_id: str) -> str:
-    """The id, a UUID without its dashes: backends show some ids with them that traces have without."""
+    """The id; a UUID in lower case without dashes, because backends show trace ids with dashes."""
     return rollout_id.replace("-", "").lower() if _UUID.fullmatch(rollout_id) else rollout_id
 
 
 def joined_id(span: Span, rollout_attributes: Sequence[str]) -> str | None:
-    """The value by which a span's trace is joined with others to a rollout: of the first such attribute that it has.
+    """The value that joins a span's trace with others to a rollout, from the first attribute that the span has.
 
-    A value of the resource stands for all spans of a process.
+    An attribute of the span's resource counts, too: it is a value for all spans of a process.
     """
     value = span.attributes.get(attributes.ROLLOUT_JOINED_ID)
     if isinstance(value, str) and value:
@@ -564,26 +568,26 @@ def joined_id(span: Span, rollout_attributes: Sequence[str]) -> str | None:
 
 
 def is_provisional(span: Span) -> bool:
-    """Whether the span is a root whose id its process made up, not knowing what its parent belongs to."""
+    """Whether a span is a root whose id its process made up, because it did not know the rollout of its caller."""
     value = span.attributes.get(attributes.ROLLOUT_PROVISIONAL)
-    return value is not None and str(value).lower() == "true"  # some stores make it a text
+    return value is not None and str(value).lower() == "true"  # some stores write booleans as text
 
 
 def is_rollout_span(span: Span) -> bool:
-    """Whether a span is named as rollouts are, so that somebody meant it as one."""
+    """Whether a span has the name of a rollout span, so that an app made it as a rollout on purpose."""
     return f"{span.name} ".startswith(attributes.ROLLOUT_SPAN_PREFIX)
 
 
 def is_marked_root(span: Span) -> bool:
-    """Whether a span that carries a rollout id is the rollout's own, whatever its ancestors are."""
+    """Whether a span with a rollout id is marked as the rollout's own span, whatever its ancestors are."""
     return is_rollout_span(span) or not _ROOT_ATTRIBUTES.isdisjoint(span.attributes)
 
 
 def is_named_rollout(span: Span, rollout_spans: Sequence[str]) -> bool:
-    """Whether the span's name matches one of the globs that name rollouts."""
+    """Whether the span's name matches one of the globs of `--rollout-span`."""
     return any(fnmatchcase(span.name, glob) for glob in rollout_spans)
 
 
 def is_reward_span(span: Span) -> bool:
-    """Whether the span was made to give a reward to what it links to."""
+    """Whether the span was made only to carry a reward for another target."""
     return span.name.startswith(attributes.REWARD_SPAN_PREFIX)

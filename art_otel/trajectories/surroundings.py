@@ -1,7 +1,7 @@
-"""Surroundings: what stands above a span, and what ran at a moment.
+"""Surroundings: the ancestors of a span, and the items that ran at a moment.
 
-ancestry of chat      rollout > agent "planner" > step 2 > chat      agent planner, step 2
-running at 5          a: 0 to 4, b: 3 to 9                           b
+context of chat      rollout > agent "planner" > step 2 > chat      agent planner, step 2
+running at 5         a: 0 to 4, b: 3 to 9                           b
 """
 
 from bisect import bisect_right
@@ -16,23 +16,23 @@ from art_otel.spans import Span, SpanKey, SpanTree
 _Item = TypeVar("_Item")
 
 UNTRAINED: Final = "untrained"
-"""The label where a mark does not say what the calls are for."""
+"""The label of a mark without a text of its own."""
 
 
 def untrained_mark(span: Span) -> str | None:
-    """What the calls below a span are for, if the policy does not learn from them."""
+    """The mark by which a span excludes the calls below it from training, e.g. `judge`; None without a mark."""
     value = span.setting(attributes.UNTRAINED)
-    if isinstance(value, str) and value.lower() not in ("", "true", "false"):  # some stores make a boolean a text
+    if isinstance(value, str) and value.lower() not in ("", "true", "false"):  # some stores write booleans as text
         return value
     return UNTRAINED if str(value).lower() == "true" else None
 
 
 class AncestorContext(NamedTuple):
-    """The nearest agent's name, content and conversation, the nearest step and call, from a span upward.
+    """What a span inherits from its ancestors: the nearest agent, step, call and mark, and counts.
 
-    `untrained` is the nearest mark that the policy does not learn from the calls, also of a rollout further out.
-    `call` and `call_depth`, the number of calls, are reset at a rollout's root, because no request encloses a rollout.
-    `boundary_depth` counts all tools and agents.
+    `agent`, `content` and `conversation` are of the nearest agent. `untrained` is the nearest mark, also of an outer
+    rollout. `call_depth` counts calls, `boundary_depth` tools and agents. `call` and `call_depth` begin anew at a
+    rollout's root, because no request encloses a rollout.
     """
 
     agent: str | None = None
@@ -51,7 +51,7 @@ _NO_CONTEXT: Final = AncestorContext()
 def find_contexts(
     tree: SpanTree, roles: Mapping[SpanKey, Role], rollouts: Collection[SpanKey]
 ) -> Mapping[SpanKey, AncestorContext]:
-    """The context of each span's children: by the span and its ancestors. `rollouts` are the rollouts' own spans."""
+    """The context that each span gives its children. `rollouts` are the keys of the rollouts' own spans."""
 
     def extend(key: SpanKey, above: AncestorContext | None) -> AncestorContext:
         span, role = tree.spans[key], roles[key]
@@ -62,7 +62,7 @@ def find_contexts(
             call, call_depth = None, 0
         if attributes.STEP_INDEX in span.attributes:
             step = span
-        if role == "tool":  # whose calls are not the agent's
+        if role == "tool":  # calls inside a tool are not the agent's, so the agent's content is not theirs
             content = None
         if role == "agent":
             content, conversation = agent_content(span), agent_conversation(span)
@@ -81,16 +81,20 @@ def find_contexts(
 
 
 def contexts_above(contexts: Mapping[SpanKey, AncestorContext], tree: SpanTree) -> Mapping[SpanKey, AncestorContext]:
-    """The context of each span itself: by its ancestors alone."""
+    """The context of each span itself, from its ancestors only."""
     parents = tree.parents
     return {key: contexts[parents[key]] if key in parents else _NO_CONTEXT for key in contexts}
 
 
 class IntervalIndex(Generic[_Item]):
-    """Finds items by the time they ran: O(n log n) to build, O(log n) per query."""
+    """Finds items by the time when they ran: O(n log n) to build, O(log n) per query.
+
+    IntervalIndex([(0, 4, "a"), (3, 9, "b")]).only_at(5)      "b"
+    IntervalIndex([(0, 4, "a"), (3, 9, "b")]).only_at(3)      None: both ran
+    """
 
     def __init__(self, times: Iterable[tuple[int, int | None, _Item]]) -> None:
-        """Take each item with its first and last moment in nanoseconds; a last moment of None has not come yet."""
+        """Take each item with its first and last moment in nanoseconds; None as last moment: the item still runs."""
         self._items: list[_Item] = []
         changes: list[tuple[int, int, int]] = []
         for position, (first, last, item) in enumerate(times):
@@ -105,7 +109,7 @@ class IntervalIndex(Generic[_Item]):
         self._positions = list(accumulate(position for _, _, position in changes))
 
     def only_at(self, moment: int) -> _Item | None:
-        """The item that was running at a moment, if just one was."""
+        """The item that was running at a moment; None if none or several were."""
         last_change = bisect_right(self._moments, moment) - 1
         if last_change < 0 or self._counts[last_change] != 1:
             return None

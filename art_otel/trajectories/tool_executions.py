@@ -1,7 +1,7 @@
 """Tool executions: the tools that ran, each with the turn that asked for it.
 
-Every tool span of a rollout is one execution. Its tool call's id says whose it is; without an id, its name and
-arguments do where just one call before it has them and no other execution:
+Every tool span of a rollout is one execution. Its turn is found by the tool call's id; without an id by name and
+arguments, if exactly one earlier tool call without an execution has them:
 
     turn 3 calls look(x=1) as c1       execute_tool look, c1          of turn 3
     turn 5 calls look(x=1) as c1       execute_tool look, c1          of turn 5, the latest that called c1
@@ -28,12 +28,12 @@ class _SampledToolCall(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int]:
-        """What tells it apart from the other tool calls of its rollout."""
+        """The key of the tool call in its rollout."""
         return self.turn, self.position
 
 
 def find_tool_executions(spans: Sequence[Span], calls: Sequence[Call], tree: SpanTree) -> tuple[ToolExecution, ...]:
-    """The executions that tool spans recorded, in the order of their start. Takes n log n, whatever ids repeat."""
+    """The executions that tool spans recorded, in the order of their start. O(n log n), even if ids repeat."""
     ran = [(span, tool_facts(span)) for span in sorted(spans, key=tree.order)]
     if not ran:
         return ()
@@ -59,22 +59,22 @@ def find_tool_executions(spans: Sequence[Span], calls: Sequence[Call], tree: Spa
 
 
 class _Waiting:
-    """Tool calls of one kind that were sampled so far, the latest last, without those that are known to have run."""
+    """Sampled tool calls with one key that have no execution yet, the latest last; `latest` may have one."""
 
     def __init__(self) -> None:
         self.calls: dict[tuple[int, int], _SampledToolCall] = {}
         self.latest: _SampledToolCall | None = None
 
     def add(self, one: _SampledToolCall) -> None:
-        """Add a tool call, which comes behind those before it."""
+        """Add a tool call. Tool calls must be added in the order of their start."""
         self.calls[one.key] = self.latest = one
 
 
 class _Requests:
-    """The tool calls that were sampled before an execution, by their id, by id and name, and by name and arguments.
+    """The tool calls that were sampled before an execution, by id, by id and name, and by name and arguments.
 
-    Executions are asked for in the order of their start. Where all of them have an id, `has_ids`, none is looked for by
-    its arguments.
+    `take` must be called in the order of the executions' starts. `has_ids`: all executions have an id, so none is
+    searched by its arguments, which are slow to normalize.
     """
 
     def __init__(self, calls: Sequence[Call], tree: SpanTree, *, has_ids: bool) -> None:
@@ -89,7 +89,7 @@ class _Requests:
         self._later = sorted(sampled, key=lambda one: one[:3], reverse=True)
 
     def take(self, facts: ToolFacts, start_ns: int) -> int | None:
-        """The turn that asked for an execution: by the latest call of its id and name, else by the only one like it."""
+        """The turn of the latest tool call with the execution's id, or of the only one with its name and arguments."""
         while self._later and self._later[-1].start_ns <= start_ns:
             one = self._later.pop()
             for key in self._keys(one.call):
@@ -100,6 +100,7 @@ class _Requests:
                 (facts.call_id, None, None)
             )
             if waiting is not None:
+                # More executions than calls: a retried tool ran twice for the latest call.
                 request = waiting.calls.popitem()[1] if waiting.calls else waiting.latest
         elif facts.arguments is not None:
             text = facts.arguments if isinstance(facts.arguments, str) else json.dumps(facts.arguments)
@@ -113,7 +114,7 @@ class _Requests:
         return request.turn
 
     def _keys(self, call: ToolCall) -> list[tuple[str, str | None, str | None]]:
-        """What a sampled call is looked for by."""
+        """The keys under which a sampled tool call is found."""
         keys: list[tuple[str, str | None, str | None]] = []
         if not self._has_ids:
             keys.append(("", call.name, canonical_arguments(call.arguments)))

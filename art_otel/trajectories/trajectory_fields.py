@@ -1,8 +1,8 @@
-"""Trajectory fields: what is said of a rollout as a whole, by its own span and by its calls.
+"""Trajectory fields: the fields of a trajectory that are about the rollout as a whole, and where they come from.
 
 rollout's own span     name, group, split, status, times, metrics, logs, metadata
 calls                  policy versions, tool definitions
-both                   messages that the app put behind completions
+both                   messages that the app added after completions
 """
 
 from base64 import b64encode
@@ -30,7 +30,7 @@ from art_otel.trajectories.model import AddedMessage, Call, PolicyVersions, Stat
 
 _PROMPT: Final = attributes.PROMPT.removeprefix(f"{attributes.EXTRA}.")
 _OUTCOMES: Final = ("not_needed", "spliced", "differing", "passed_through")
-"""What becomes of a prompt that a gateway samples from ids, or cannot."""
+"""What a gateway did with a prompt of exact token ids; the metadata counts each outcome."""
 
 
 _NOT_METADATA: Final = frozenset(
@@ -68,13 +68,13 @@ _NOT_METADATA_PREFIXES: Final = (
     attributes.COMPLETION_LOGPROBS_PREFIX,
 )
 _CAPTURED: Final = {attributes.ROLLOUT_ARGUMENTS: "args", attributes.ROLLOUT_RESULT: "result"}
-"""What the rollout's function was called with and returned, as metadata of these names if the app has none of them."""
+"""Arguments and result of the rollout's function become metadata of these names, unless the app has such metadata."""
 
 _WHOLE_NUMBERS: Final = frozenset({attributes.ROLLOUT_ATTEMPT, attributes.TRAINING_STEP})
 
 
 class TrajectoryFields(TypedDict, total=False):
-    """The fields of a Trajectory that are of the rollout as a whole."""
+    """The fields of a Trajectory that are about the rollout as a whole."""
 
     name: str
     group_id: str | None
@@ -95,7 +95,7 @@ class TrajectoryFields(TypedDict, total=False):
 
 
 def trajectory_fields(root: Span | None, calls: Sequence[Call]) -> TrajectoryFields:
-    """What a rollout's own span and its calls say; without that span it counts as unfinished."""
+    """Read the fields from a rollout's own span and its calls. Without its own span the rollout is unfinished."""
     of_both: TrajectoryFields = {
         "policy_version": _first_and_last_version(calls, version_of_rollout(root)),
         "metadata": _metadata(root, calls),
@@ -108,7 +108,7 @@ def trajectory_fields(root: Span | None, calls: Sequence[Call]) -> TrajectoryFie
     error = None
     if root.end_ns is not None:
         error_type, message = failure_of(root)
-        # An end as ok corrects an earlier error.
+        # A status of ok is set by the app on purpose, so an exception recorded before it was handled.
         if root.status == "ok" or (error_type is None and message is None):
             status = "ok"
         else:
@@ -140,27 +140,27 @@ def trajectory_fields(root: Span | None, calls: Sequence[Call]) -> TrajectoryFie
 
 
 def version_of_rollout(root: Span | None) -> str | None:
-    """The policy version that the rollout's own span says, None where it says none."""
+    """The policy version on the rollout's own span, or None."""
     return None if root is None else _text_setting(root, attributes.POLICY_VERSION)
 
 
 def _text_setting(span: Span, name: str) -> str | None:
-    """The attribute of the span, else of its resource, as a text; None for an empty one."""
+    """An attribute of the span, else of its resource, as text; None if it is missing or empty."""
     value = span.setting(name)
     return None if value is None or value == "" else str(value)
 
 
 def read_metadata(root: Span) -> dict[str, Value]:
-    """Everything on a rollout's own span that no convention knows and no other field has, by name."""
+    """The attributes of a rollout's own span that no convention defines and no other field has, by name."""
 
     def is_read_elsewhere(name: str, value: Value) -> bool:
         if name.startswith(attributes.METRIC_PREFIX):
-            return number(value) is not None  # one that is no number stays visible here
+            return number(value) is not None  # a metric that is no number would be lost, so it stays in the metadata
         if name in _WHOLE_NUMBERS:
             return integer(value) is not None
         return name in _NOT_METADATA or name.startswith(_NOT_METADATA_PREFIXES) or is_convention_attribute(name)
 
-    def is_other(name: str) -> tuple[bool, str]:  # what was given as metadata goes before an attribute of that name
+    def is_other(name: str) -> tuple[bool, str]:  # metadata comes first: it wins over an attribute of the same name
         return not name.startswith((attributes.METADATA_JSON_PREFIX, attributes.METADATA_PREFIX)), name
 
     metadata: dict[str, Value] = {}
@@ -180,14 +180,14 @@ def read_metadata(root: Span) -> dict[str, Value]:
 
 
 def _metadata(root: Span | None, calls: Sequence[Call]) -> Mapping[str, Value]:
-    """The metadata of the rollout's own span, and how many prompts of exact tokens a gateway spliced, and so on."""
+    """The metadata of the rollout's own span, and the counts of a gateway's outcomes, e.g. "prompts_spliced"."""
     metadata = {} if root is None else read_metadata(root)
     outcomes = Counter(f"prompts_{outcome}" for call in calls if (outcome := call.extra.get(_PROMPT)) in _OUTCOMES)
     return dict(sorted({**outcomes, **metadata}.items())) if outcomes else metadata
 
 
 def _added_messages(root: Span | None, calls: Sequence[Call]) -> tuple[AddedMessage, ...]:
-    """The messages that the app put behind completions of these calls."""
+    """The messages that the app added after completions of these calls."""
     if root is None or not root.events:
         return ()
     added = tuple(recorded_messages(root))
@@ -197,7 +197,7 @@ def _added_messages(root: Span | None, calls: Sequence[Call]) -> tuple[AddedMess
 
 
 def _first_and_last_version(calls: Sequence[Call], of_rollout: str | None) -> PolicyVersions | None:
-    """The versions of the first and last call that has one; what the rollout says where none has."""
+    """The versions of the first and the last call with a version; the rollout's own version if no call has one."""
     versions: list[str | None] = []
     for call in calls:
         spans = [span.version for turn in call.choices or () for span in turn.weight_versions or ()]
@@ -222,7 +222,7 @@ def _tool_definitions(calls: Iterable[CallRecord]) -> tuple[Value, ...]:
 
 @lru_cache(maxsize=64)
 def _united(texts: tuple[str, ...]) -> str:
-    """The definitions of these tool sets, each once."""
+    """The definitions of these tool sets as JSON, each once."""
     once: dict[bytes, Value] = {}
     for definition in (definition for text in texts for definition in ToolSet(text)):
         once.setdefault(msgspec.json.encode(definition, order="deterministic"), definition)

@@ -1,6 +1,6 @@
-"""Trees: the messages and the token ids of a rollout, each at its place once.
+"""Trees: every message and every token id of a rollout once, in two trees of nodes.
 
-A prompt goes on from the node of the turn that it continues, and only what is new in it gets nodes. A node knows the
+A prompt goes on from the node of the turn that it continues, so only its new part gets nodes. A node refers to the
 node before it:
 
     messages    root ── user q ── [turn 0: a] ── user q2 ── [turn 1: b] ── user q3 ── [turn 2: c]
@@ -8,26 +8,25 @@ node before it:
     token ids   root ── 1 2 3 ── [turn 0: 11 12 13]
                                       └ (kept 1) 99 20 21 ── [turn 1: 31 32] ── 40 ── [turn 2: 51]
 
-A prompt is the path that ends at one node of each tree, and a sampled completion is one node of each (in brackets). The
-prompt of turn 1 continues turn 0 in messages, but its ids are 1 2 3 11 99 20 21: the server tokenized the conversation
-anew, and the trees part behind 11. That is **drift** (`Call.drifted_at` is 4), and of ids alone there are two
-histories: one trains 11 12 13, the other 31 32 and 51.
+A prompt is the path to one node of each tree; a sampled completion is one node of each tree (in brackets). The prompt
+of turn 1 continues turn 0 in messages, but its ids are 1 2 3 11 99 20 21: the server tokenized the conversation anew,
+and the ids part after 11. This is **drift** (`Call.drifted_at` is 4). There are two token histories: one trains
+11 12 13, the other 31 32 and 51.
 
 Two rules are not plain:
 
-- *Said in other words.* Messages are one if their `Message.identity` is; clients drop the reasoning of what they send
-  back. The message then has a second node, which `restates` the first, and what follows is behind the second:
+- *Another wording.* Two messages with one `Message.identity` are the same message, e.g. when a client sends an answer
+  back without its reasoning. The message then has a second node, which `restates` the first one:
 
       user ── [turn 0: thinks, says "4"]
         └──── says "4" (restates turn 0) ── user ── [turn 1]
 
-  A call's prompt has the words of its own path; a history those in which each message was said first.
-- *Left in the middle.* A prompt may leave a run before its end: `TokenNode.kept` stands at the node that goes on (99 20
-  21 above), and says how many ids of the run before it are kept. A completion is on the path only where its whole run
-  is kept.
+  A call's prompt has the wording of its own path; a history has the first wording of each message.
+- *A run that is kept in part.* A prompt may leave a run before the run's end. `kept` of the next node (99 20 21 above)
+  says how many ids of the run before are on the path. A completion is on a path only if its whole run is.
 
-Invariant: paths lead to the root, or to a completion whose prompt is unknown. Nodes never change, so trees share what
-they have in common, and their size is linear in what was new.
+Invariant: a path begins at the root, or at a completion whose prompt is unknown. Nodes never change, so paths can share
+them, and the trees' size is linear in the new messages and ids.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,15 +39,15 @@ from art_otel.calls import Logprobs, Message, RoutedExperts, TokenIds, WeightVer
 _WIDTH: Final = 4  # bytes of an id
 
 
-# Nodes are known to the garbage collector, unlike other records: it frees a long path without recursion in C.
+# Unlike other records, nodes have no `gc=False`: the garbage collector frees a long path without recursion in C.
 
 
 class MessageNode(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A message, and the node of the message before it.
+    """A message, and the node of the message before it (`parent`).
 
-    `turn` is the position of the turn that sampled it, None for what was given to the model. `restates` is the node of
-    the same message in the words in which it was said first. `parent` is None for the root, and for a completion whose
-    prompt is unknown.
+    `turn` is the position of the turn that sampled the message, None for a message that was given to the model.
+    `restates` is the node with the first wording of the same message. `parent` is None for the root, and for a
+    completion whose prompt is unknown.
     """
 
     parent: "MessageNode | None" = None
@@ -58,12 +57,12 @@ class MessageNode(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_root(self) -> bool:
-        """Whether it is where all prompts begin, and no message."""
+        """Whether the node is the root, where all prompts begin. The root has no message."""
         return self.parent is None and self.turn is None
 
     @property
     def first(self) -> "MessageNode":
-        """The node of the message in the words in which it was said first."""
+        """The node with the first wording of the message."""
         return self.restates or self
 
     def __eq__(self, other: object) -> bool:
@@ -78,12 +77,12 @@ class MessageNode(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class TokenNode(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A run of token ids, and the node of the run before it.
+    """A run of token ids, and the node of the run before it (`parent`).
 
-    `turn` is the position of the turn that sampled it; `logprobs`, `weight_versions`, `routed_experts` and
-    `sampling_mask` are those of its choice. `ids` is None where the server gave none. `kept` is how many ids of the run
-    before the path keeps, None if all. `end` is how many ids the path to this node has. `parent` is None for the root,
-    and for a completion whose prompt has no ids.
+    `turn` is the position of the turn that sampled the run; `logprobs`, `weight_versions`, `routed_experts` and
+    `sampling_mask` are from its choice. `ids` is None if the server gave no ids. `kept` is how many ids of the parent's
+    run are on the path, None if all are. `end` is the number of ids on the path to the end of this node. `parent` is
+    None for the root, and for a completion whose prompt has no ids.
     """
 
     parent: "TokenNode | None" = None
@@ -106,7 +105,7 @@ class TokenNode(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_root(self) -> bool:
-        """Whether it is where all prompts begin, and has no ids."""
+        """Whether the node is the root, where all prompts begin. The root has no ids."""
         return self.parent is None and self.turn is None
 
     def __eq__(self, other: object) -> bool:
@@ -115,7 +114,7 @@ class TokenNode(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def __hash__(self) -> int:
         return hash(_run(self))
 
-    def __repr__(self) -> str:  # as above
+    def __repr__(self) -> str:  # without its path, which may be longer than Python's stack
         by = "" if self.turn is None else f", turn {self.turn}"
         return "<TokenNode root>" if self.is_root else f"<TokenNode {self.ids!r}{by}, end {self.end}>"
 
@@ -127,7 +126,7 @@ Node = TypeVar("Node", MessageNode, TokenNode)
 
 
 def path_to(node: Node | None) -> list[Node]:
-    """The nodes from the first behind the root to this one; empty for the root."""
+    """The nodes of a path from the first node after the root to this node; empty for the root."""
     path: list[Node] = []
     while node is not None:
         parent = node.parent
@@ -139,12 +138,12 @@ def path_to(node: Node | None) -> list[Node]:
 
 
 def messages_to(node: MessageNode) -> tuple[Message, ...]:
-    """The messages of a path, in the words of the path."""
+    """The messages of a path, in the path's own wording."""
     return tuple([each.message for each in path_to(node)])
 
 
 def runs_to(node: TokenNode | None) -> list[tuple[TokenNode, bytes]]:
-    """The runs of a path from its beginning, each with those of its ids that the path keeps, 4 bytes each."""
+    """The runs of a path from its beginning, each with the ids that the path keeps of it, as bytes (4 per id)."""
     runs: list[tuple[TokenNode, bytes]] = []
     kept: int | None = None
     while node is not None and not node.is_root:
@@ -155,7 +154,7 @@ def runs_to(node: TokenNode | None) -> list[tuple[TokenNode, bytes]]:
 
 
 def last_turn(node: MessageNode | TokenNode | None) -> int | None:
-    """The turn that sampled the last sampled node of a path; of runs of ids, the last that is kept whole."""
+    """The turn of the last sampled node on a path. A run of ids counts only if the path keeps it whole."""
     if isinstance(node, MessageNode):
         while node is not None and node.first.turn is None:
             node = node.parent
@@ -168,7 +167,7 @@ def last_turn(node: MessageNode | TokenNode | None) -> int | None:
 
 
 def in_order(ends: Iterable[Node | None]) -> list[Node]:
-    """Every node of the paths to these ends once, each behind those that it names; without the root."""
+    """Every node of the paths to these ends once, each after the nodes that it refers to; without the root."""
     seen: set[int] = set()
     nodes: list[Node] = []
     for end in ends:
@@ -190,7 +189,7 @@ ROOT: Final = -1
 
 
 def numbered(ends: Iterable[Node | None]) -> tuple[list[Node], dict[int, int | None]]:
-    """The nodes of a tree as `in_order` has them, and the position of each by its `id`; None has none."""
+    """The nodes of a tree in the order of `in_order`, and the position of each by its `id()`; for None it is None."""
     nodes = in_order(ends)
     positions: dict[int, int | None] = {id(None): None}
     for position, node in enumerate(nodes):
@@ -204,7 +203,7 @@ def position_of(node: Node | None, positions: Mapping[int, int | None]) -> int |
 
 
 def node_at(position: int | None, nodes: Sequence[Node], root: Node) -> Node | None:
-    """The inverse of `position_of`. Raises ValueError for a node that does not stand before."""
+    """The inverse of `position_of`. Raises ValueError if there is no node at the position yet."""
     if position is None:
         return None
     if not ROOT <= position < len(nodes):

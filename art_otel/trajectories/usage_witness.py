@@ -1,20 +1,18 @@
-"""Usage as a witness: a server that counted more tokens than a recorded text can have saw, or said, something else.
+"""Usage as a witness: find calls for which the server counted more tokens than the recorded text can have.
 
-A text has no more tokens than UTF-8 bytes, whatever the tokenizer: where it knows nothing better, a token is a byte. So
-a call of which the server counted far more has a prompt, or an answer, that nobody recorded whole. That needs no name
-of a recorder or an API:
+No tokenizer makes more tokens of a text than the text has UTF-8 bytes. So a call with a higher count has a prompt or
+an answer that was not recorded whole, whatever the recorder and the API:
 
     input_tokens = 1,843, recorded: "and now?"          the history is on the server, or was lost
-    input_tokens = 57, 149, 180 of one prompt           what came between was left out of it
+    input_tokens = 57, 149, 180 for equal prompts       the recorder lost the messages that came between
     output_tokens = 9, recorded: nothing                a refusal was lost
 
-Only what cannot be is doubted: templates, messages and tools get an allowance, so a short text that lost little passes.
-Nothing is said where something else may explain the count: content beside text, tools of the server, definitions or
-reasoning that nobody recorded, gaps that are known already. Where the ids are known, they are the witness
-(`conventions.gaps.without_miscounted_ids`).
+A prompt is compared with its own bytes, and more precisely with the count of an earlier prompt that begins alike: only
+the bytes that are new in it can be new tokens.
 
-The story is `find_more_counted`. A prompt is held against its own bytes, and more sharply against the count of an
-earlier prompt: what both begin with was counted there, so only the bytes that are new may be new tokens.
+Invariant: no false alarm. Templates, messages and tools get an allowance, so a small loss is not noticed. No call is
+doubted if something else may explain the count: content other than text, tools of the server, unrecorded definitions
+or reasoning, or a gap that is known already. Calls with token ids are checked by `conventions.gaps`, more exactly.
 """
 
 import re
@@ -30,70 +28,70 @@ from art_otel.conventions import NOTHING_OF_CLAUDE
 from art_otel.spans import Value
 
 _TEMPLATE: Final = 1024
-"""Tokens that a template may add by itself: Llama's date, gpt-oss's channels, SmolLM3's, Command A's or Devstral's
-default system prompt, the one that Grok's API hides."""
+"""Tokens that a chat template may add by itself: Llama's date, gpt-oss's channels, the default system prompts of
+SmolLM3, Command A and Devstral, the hidden system prompt of Grok's API."""
 
 _WITH_TOOLS: Final = 512
-"""Tokens that it may add where there are tools: Anthropic's, DeepSeek's and Hermes' say how to call them."""
+"""Tokens that a template may add if there are tools: Anthropic's, DeepSeek's and Hermes' explain how to call tools."""
 
 _TOOL: Final = 128
-"""Tokens that a template may write around a definition, beside its JSON."""
+"""Tokens that a template may write around the JSON of a tool definition."""
 
 _MESSAGE: Final = 16
-"""Tokens around a message: its role, where it begins and ends."""
+"""Tokens around a message: its role, its begin and its end."""
 
 _TOOL_CALL: Final = 64
-"""Tokens around a tool call, as XML or JSON. Its arguments count twice: they may have been sampled with spaces and
-escapes that a recorder who parsed them does not have, or as a tag for each parameter."""
+"""Tokens around a tool call, as XML or JSON. The bytes of its arguments count twice: the model may have sampled spaces,
+escapes or a tag per parameter, which a recorder that parses the arguments loses."""
 
 _SCHEMA: Final = 4096
-"""Tokens of a schema that nobody recorded, where the answer is JSON."""
+"""Tokens of an unrecorded response schema. An answer in JSON may have had one."""
 
 _ANSWER: Final = 64
-"""Tokens around an answer: its channel, its end."""
+"""Tokens around an answer: its channel and its end."""
 
 _NOTHING: Final = 2
-"""Tokens of an answer that is empty: its end, and what is before it."""
+"""Tokens of an empty answer: its begin and its end."""
 
 _SLACK: Final = 32
-"""Tokens by which two prompts may differ beside their messages: another date, another way to begin the answer."""
+"""Tokens by which the templates of two calls may differ: another date, another begin of the answer."""
 
 _LONGEST: Final = 12
-"""Bytes of a token in the densest of ordinary texts (Thai). A prompt of more was counted without what was cached."""
+"""The most bytes per token in ordinary texts (Thai). With more bytes per token, the count is without cached tokens."""
 
 _INSTRUCTING: Final = ("system", "developer")
 
 _RECENT: Final = 8
-"""Earlier prompts that a new one is compared with: a few, because sub-agents and parallel calls alternate."""
+"""How many earlier prompts a new prompt is compared with: some, because sub-agents and parallel calls alternate."""
 
 _THINKING_MODELS: Final = re.compile(
     r"(?<![a-z0-9])(?:o[1-9]|r1)(?![a-z0-9])|gpt-?(?:[5-9]|oss)|claude|gemini|deepseek|qwq|qwen-?3|think|reason|glm"
     r"|kimi|minimax|magistral|grok|nemotron|sonar|mimo|seed|hunyuan|ernie|smollm3|olmo-?3|granite|exaone|phi-?4|nova"
 )
-"""Models that may think without saying how long, where no count of reasoning was recorded."""
+"""Models that may reason although neither reasoning nor a count of its tokens was recorded."""
 
 _THINKING: Final = re.compile(rb"think|reason")
-"""What the parameters of a request name that asks a model to think."""
+"""A word in the names or values of request parameters that switch reasoning on."""
 
 _COUNTS_CACHED_APART: Final = re.compile(r"anthropic|claude|bedrock")
-"""Some recorders write only those tokens of a prompt that its cache did not have."""
+"""Providers and models whose recorders may count only the tokens of a prompt that were not in a cache."""
 
 _CACHES_CONTENT: Final = re.compile(r"gemini|google|gcp|vertex")
-"""What was uploaded to a cache of Gemini's before is in no request, and counts as cached."""
+"""Providers (Gemini) with a cache for uploaded content, which is in no request but is counted as cached tokens."""
 
 _SERVED: Final = (
     *("web_search_options", "mcp_servers", "plugins", "cached_content", "cachedContent", "container", "data_sources"),
     *("documents", "files", "search_parameters", "conversation", "context"),
 )
-"""Parameters by which a server adds to a prompt what is not in the messages."""
+"""Parameters with which a server adds text to a prompt that is not in the messages."""
 
 _SAMPLES_MORE: Final = ("best_of", "use_beam_search", "prediction", "modalities", "audio")
-"""Parameters with which a server counts tokens that are in no answer, or are no text."""
+"""Parameters with which a server counts output tokens that are in no answer or are no text."""
 
 
 def find_more_counted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
-    """The calls of a rollout, in the order of their start, of which more tokens were counted than recorded."""
-    if len(calls) == 1 and _is_within_its_texts(calls[0]):  # there is no other to compare it with
+    """Find gaps in the calls of a rollout, given by start: a position and a gap for each count that is too high."""
+    if len(calls) == 1 and _is_within_its_texts(calls[0]):  # fast path: there is no other call to compare with
         return
     rollout = _WitnessedRollout(calls)
     for index, call in enumerate(calls):
@@ -107,20 +105,18 @@ def find_more_counted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap
 
 
 def _is_within_its_texts(call: InferenceCall) -> bool:
-    """Whether no more tokens were counted than the texts of the prompt and of the first answer have characters.
-
-    Text has no more tokens than bytes. Where it has no more tokens than characters, it has no more than bytes either.
-    """
+    """Whether the counts are at most the numbers of characters of the prompt and of the first answer."""
     usage = call.usage
     if usage is None or call.failed:
         return True
+    # Characters are fewer than bytes, so this test is stricter than it must be, but needs no encoding.
     asked = sum([len(message.content or "") for message in call.input_messages or ()])
     answered = len(call.choices[0].message.content or "") if call.choices else 0
     return (_input_tokens(call, usage) or 0) <= asked and (usage.output_tokens or 0) <= answered
 
 
 class _Size(NamedTuple):
-    """The bytes of messages, and the tokens that a template may add to each of them."""
+    """The UTF-8 bytes of messages (`text`), and the tokens that a template may add to the messages (`template`)."""
 
     text: int = 0
     template: int = 0
@@ -139,7 +135,7 @@ class _Size(NamedTuple):
 
 
 class _Earlier(NamedTuple):
-    """A call whose prompt was counted: what a prompt that begins with it, or is as large, is compared with."""
+    """An earlier call with a token count, which later prompts are compared with."""
 
     call: InferenceCall
     size: _Size
@@ -147,7 +143,7 @@ class _Earlier(NamedTuple):
 
 
 class _WitnessedRollout:
-    """What the calls before a call say about what it may have been counted for."""
+    """The calls of a rollout up to the present one: they show which counts of the present call are plausible."""
 
     def __init__(self, calls: Sequence[InferenceCall]) -> None:
         self._write_tools = {call.conventions for call in calls if call.tools}
@@ -159,14 +155,14 @@ class _WitnessedRollout:
         self._thinks = False
 
     def add(self, call: InferenceCall) -> None:
-        """Take a call as one before the next."""
+        """Add a call after it was checked, so that it counts as an earlier call."""
         usage = call.usage or Usage()
         self._reasoned += usage.reasoning_tokens or 0
         self._sampled += usage.output_tokens or 0 if usage.reasoning_tokens is None else 0
         self._thinks = self._thinks or bool(usage.reasoning_tokens) or _shows_reasoning(call.choices or ())
 
     def doubt_prompt(self, call: InferenceCall, usage: Usage) -> str | None:
-        """What shows that the prompt is not all that the server counted; None where nothing does."""
+        """The evidence that the server counted more than the recorded prompt, as a text; None if there is none."""
         messages, tokens = call.input_messages, _input_tokens(call, usage)
         if not messages or not tokens or call.prompt_token_ids is not None:
             return None
@@ -177,7 +173,8 @@ class _WitnessedRollout:
         if size.text <= _LONGEST * tokens and (key := _alike(call)) is not None:
             earlier = self._earlier.get(key, ())
             found += self._beyond_earlier(call, tokens, size, earlier)
-            # What the next one is compared with: the prompt of the fewest tokens first, then the last ones.
+            # Kept for the next calls: the latest prompts, and first the prompt of the fewest tokens, because it alone
+            # is compared with prompts that begin otherwise.
             latest = _Earlier(call, size, tokens)
             fewest = min((*earlier[:1], latest), key=lambda one: one.tokens)
             others = [one for one in (*earlier, latest) if one is not fewest]
@@ -185,7 +182,7 @@ class _WitnessedRollout:
         return found[0] if found and not self._is_explained(call) else None
 
     def _beyond_its_bytes(self, call: InferenceCall, tokens: int, size: _Size) -> Iterator[str]:
-        """The count is above all bytes that were recorded and what a template may add."""
+        """Yield evidence if the count is higher than all recorded bytes plus what a template may add."""
         tools = self._tools_of(call)
         if tools is None:
             return
@@ -198,14 +195,17 @@ class _WitnessedRollout:
     def _beyond_earlier(
         self, call: InferenceCall, tokens: int, size: _Size, earlier: Sequence[_Earlier]
     ) -> Iterator[str]:
-        """The count is above that of an earlier prompt by more than the bytes that came.
+        """Yield evidence if the count is higher than an earlier prompt's count plus the bytes that are new.
 
-        Of what the earlier prompt had and this one has not, the fewest tokens are taken away.
+            before   "hello"                           57 tokens
+            now      "hello" "and now?"               149 tokens, but only 8 bytes are new
+
+        Where the earlier prompt has messages that this one lacks, the least that they can count for is subtracted.
         """
         messages = call.input_messages or ()
         is_beyond_bytes = tokens > size.text + size.template + _SLACK
         for one in earlier:
-            if tokens <= one.tokens:  # as where it continues what that one was, too
+            if tokens <= one.tokens:  # no growth, so nothing to explain
                 continue
             before = one.call.input_messages or ()
             came = size.text - one.size.text + size.template - one.size.template
@@ -216,13 +216,13 @@ class _WitnessedRollout:
             else:
                 continue
             if _says_json(call) and not _says_json(one.call):
-                continue  # which may have had a schema that nobody recorded
+                continue  # this call may have had a response schema that was not recorded
             text, template = _Size().plus(messages[shared:])
-            # No word is less than a token, but for tokens that reach over a space.
+            # A word is at least one token, but some tokens reach over a space: so at least half a token per word.
             gone = sum(len(message.content.split()) // 2 for message in before[shared:] if message.content)
             limit = one.tokens - gone + (text + template) * _samples(call) + _SLACK + self._hidden_reasoning(call)
             if _instructions(one.call) and not _instructions(call):
-                limit += _TEMPLATE  # those that come by default
+                limit += _TEMPLATE  # a template writes default instructions if there are none
             if one.tokens >= gone and tokens > limit:
                 if self._has_tools_of(call, one.call, goes_on=shared == len(before)):
                     yield (
@@ -232,10 +232,9 @@ class _WitnessedRollout:
                 return
 
     def _has_tools_of(self, call: InferenceCall, earlier: InferenceCall, *, goes_on: bool) -> bool:
-        """Whether a call had no definitions but those of an earlier one.
+        """Whether a call certainly had no tool definitions that an earlier call did not have.
 
-        Where nobody writes definitions, one that goes on where the earlier one called tools has the same, and one of
-        another agent may have others.
+        Unrecorded definitions are taken as equal only if the call continues the earlier one, which called tools.
         """
         tools, others = self._tools_of(call), self._tools_of(earlier)
         if tools is None or others is None:
@@ -245,12 +244,12 @@ class _WitnessedRollout:
         return not tools or tools == others
 
     def doubt_answer(self, call: InferenceCall, usage: Usage) -> str | None:
-        """What shows that the answers are not all that the server counted; None where nothing does."""
+        """The evidence that the server counted more than the recorded answers, as a text; None if there is none."""
         choices, counted = call.choices, usage.output_tokens
         if not choices or counted is None or counted <= len(choices[0].message.content or ""):
             return None
         if call.answer_known == "verbatim body" or call.closed_by_app is not None:
-            return None  # of a body, the server's own parser may show less than was sampled
+            return None  # a server's own parser may leave out sampled text, and the app may have left the stream
         if all(choice.token_ids for choice in choices):
             return None
         size = _Size().plus(choice.message for choice in choices)
@@ -266,7 +265,7 @@ class _WitnessedRollout:
         return f"{spoken:,} output tokens, but at most {size.text:,} bytes"
 
     def _is_explained(self, call: InferenceCall) -> bool:
-        """Whether something else than lost text may be what was counted for a prompt."""
+        """Whether something other than lost text may explain the count of a prompt."""
         return (
             _has_gap(call, "prompt", "tools")
             or bool(call.media)
@@ -276,9 +275,9 @@ class _WitnessedRollout:
         )
 
     def _tools_of(self, call: InferenceCall) -> Sequence[Value] | None:
-        """The definitions that the server had, as far as they are known.
+        """The tool definitions of a call, () if it had none; None if its recorder does not record definitions.
 
-        A recorder that wrote them for no call of a rollout in which tools are called does not write them.
+        A recorder that wrote no definitions in the whole rollout, although tools are called, does not record them.
         """
         if call.tools is not None or call.conventions in self._write_tools:
             return call.tools or ()
@@ -287,11 +286,11 @@ class _WitnessedRollout:
         return None if is_hidden else ()
 
     def _hidden_reasoning(self, call: InferenceCall) -> int:
-        """The tokens of reasoning that a prompt may repeat although recorders leave them out of it."""
+        """The most tokens of earlier reasoning that a prompt may contain although recorders leave reasoning out."""
         return self._reasoned + (self._sampled if self._may_think(call) else 0)
 
     def _may_think(self, call: InferenceCall) -> bool:
-        """Whether the model may have reasoned without a word or a count of it in the recording."""
+        """Whether the model may have reasoned although the call has no count of reasoning tokens."""
         return (
             self._thinks
             or _shows_reasoning(call.choices or ())
@@ -300,7 +299,8 @@ class _WitnessedRollout:
         )
 
     def _size_of(self, messages: tuple[Message, ...]) -> _Size:
-        """The size of a prompt, of which only what is new in it is looked at."""
+        """The size of a prompt."""
+        # Only the messages behind the longest known beginning are counted, else long rollouts would be quadratic.
         shared: tuple[Message, ...] = ()
         size = _Size()
         for earlier, its_size in self._sizes:
@@ -312,7 +312,7 @@ class _WitnessedRollout:
 
 
 def _alike(call: InferenceCall) -> object | None:
-    """What two calls have in common whose prompts are counted alike; None where counts may leave out what is cached."""
+    """A key that calls share whose prompts are counted in the same way; None if cached tokens may not be counted."""
     if _is_named(_COUNTS_CACHED_APART, call):
         return None
     asked = {
@@ -325,11 +325,11 @@ def _alike(call: InferenceCall) -> object | None:
 
 
 def _input_tokens(call: InferenceCall, usage: Usage) -> int | None:
-    """The tokens of a prompt, without those of content that was uploaded before."""
+    """The tokens of a prompt, without the tokens of content that was uploaded to a cache before."""
     tokens, cached = usage.input_tokens, usage.cached_tokens or 0
     if tokens is None:
         return None
-    if cached > tokens:  # they are counted apart
+    if cached > tokens:  # this provider does not include cached tokens in the input tokens
         return tokens + cached
     return tokens - cached if cached and _is_named(_CACHES_CONTENT, call) else tokens
 
@@ -344,29 +344,29 @@ def _finds(names: re.Pattern[str], *where: str | None) -> bool:
 
 
 def _samples(call: InferenceCall) -> int:
-    """How many choices the request asked for. Some servers count the prompt for each."""
+    """How many choices the request asked for: some servers count the prompt once for each choice."""
     asked = call.parameters.get("n")
     return max(1, len(call.choices or ()), asked if isinstance(asked, int) else 1)
 
 
 def _has_gap(call: InferenceCall, *fields: str) -> bool:
-    """Whether a gap says already that one of these fields is not whole."""
+    """Whether the call has a gap in one of these fields, or in the whole call."""
     return any(gap.field.partition("[")[0] in (*fields, "call", "messages") for gap in call.gaps)
 
 
 def _has_server_tools(call: InferenceCall) -> bool:
-    """Whether a tool runs on the server, which puts what it finds into the prompt."""
+    """Whether a tool runs on the server: the server adds the tool's results to the prompt."""
     definitions = (cast("dict[str, Value]", tool) for tool in call.tools or () if isinstance(tool, dict))
     return any(definition.get("type") not in (None, "function") for definition in definitions)
 
 
 def _instructions(call: InferenceCall) -> tuple[Message, ...]:
-    """The message that a prompt begins with, if it tells the model how to answer."""
+    """The first message of a prompt, if it is a system or developer message."""
     return tuple(message for message in (call.input_messages or ())[:1] if message.role in _INSTRUCTING)
 
 
 def _is_more(message: Message) -> bool:
-    """Whether a message has parts that are no text."""
+    """Whether a message has parts other than text."""
     return message.parts is not None and not holds_text_only(message.parts)
 
 
@@ -383,7 +383,7 @@ def _shows_reasoning(choices: Iterable[Choice]) -> bool:
 
 
 def _bytes(text: str | None) -> int:
-    """How many bytes a text is in UTF-8; a lone surrogate counts as its replacement."""
+    """How many bytes a text has in UTF-8; a lone surrogate counts 3 bytes, as its replacement character does."""
     if not text:
         return 0
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

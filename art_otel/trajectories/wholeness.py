@@ -1,21 +1,22 @@
-"""Wholeness: what of a trajectory is not whole, and what follows from that.
+"""Wholeness: what the gaps of a recording mean for its trajectory, and what else is missing of a trajectory.
 
-`InferenceCall.gaps` says what of a call is not whole: `conventions.gaps` finds what one recording shows,
-`inference_calls` what several recordings of a call show, and `conversation_gaps` what the calls show together. Here
-stands what follows (`REASONS`):
+A gap is a part of a call that was not recorded whole. `conventions.gaps` finds the gaps of one recording,
+`inference_calls` those that several recordings of a call show, `conversation_gaps` those that a rollout's calls show
+together. `REASONS` has what each kind of gap means:
 
     gap                                  ids (`verdicts_on`)   text                   the trajectory (`find_incomplete`)
     a text of the prompt was masked      trained               content uncertain      content masked
     30 ids are listed, 32 were counted   ids doubtful          trained                token ids missing
     a mask in the definitions of tools   trained               trained                content masked
 
-Ids are doubted by ids, text by text: no text vetoes ids that the server gave, however it looks. `find_incomplete` adds
-what is missing among the spans.
+Invariant: ids that the server gave are judged by ids. A damaged text never keeps them from being trained.
 
-To add a kind of gap: `calls.GapKind` (`calls.CONTENT_GAPS` says which another recording of the call can fill), its line
-in `REASONS`, and what finds it. To add a reason why completions are not trained: `model.TokensUntrained` or
-`model.TextUntrained`, what leads to it here, and its line in `data/cures.py`. To add a reason of a trajectory: a
-constant, its line in `EXPLANATIONS` with what helps, and its count in `find_incomplete`.
+How to add
+- a kind of gap: `calls.GapKind` (and `calls.CONTENT_GAPS`, if another recording of the call can fill the gap), a line
+  in `REASONS`, and the code that finds the gap;
+- a reason why completions are not trained: `model.TokensUntrained` or `model.TextUntrained`, a line in `REASONS`, and
+  a line in `data/cures.py`;
+- a reason why a trajectory is incomplete: a constant, a line in `EXPLANATIONS`, and a count in `find_incomplete`.
 """
 
 from collections import Counter
@@ -36,28 +37,28 @@ Concern: TypeAlias = Literal["tokens", "text", "both"]
 
 
 class Cure(NamedTuple):
-    """What a reason means or counts, and what to do about it."""
+    """What a reason means, and what a user can do about it."""
 
     means: str
     helps: str
 
     def __str__(self) -> str:
-        """Both as sentences."""
+        """Both as sentences: `Events the SDK dropped. Set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 ...`."""
         return f"{self.means[:1].upper()}{self.means[1:]}. {self.helps}"
 
 
 class Consequence(NamedTuple):
-    """What a kind of gap means.
-
-    `reason` is the trajectory's reason if any, `cure` its words, and `concern` says what it is about. `tokens` and
-    `text` say why the ids and the text of a completion that it touches are not trained, None where they are.
-    """
+    """What a kind of gap means for the trajectory and for the completions that it touches."""
 
     reason: str | None = None
+    """Why the trajectory is incomplete; None if the gap does not make it incomplete."""
     cure: Cure | None = None
     concern: Concern = "text"
+    """What the reason is about: text, because most gaps are of text."""
     tokens: TokensUntrained | None = None
+    """Why the completion's ids are not trained; None if they are."""
     text: TextUntrained = "content uncertain"
+    """Why the completion's text is not trained."""
 
 
 REASONS: Final[Mapping[GapKind, Consequence]] = {
@@ -166,16 +167,16 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
             " train the text.",
         ),
         concern="tokens",
-        tokens="ids doubtful",  # and the text where the gap is of the answer: only the ids said what that is
+        tokens="ids doubtful",  # and not the text, unless the gap is of the answer: then its text came from these ids
     ),
     "aborted": Consequence(tokens="aborted", text="aborted"),
     "scrubbed": Consequence(tokens="scrubbed", text="scrubbed"),
     "contradicted": Consequence(tokens="contradicting recordings", text="contradicting recordings"),
 }
-"""What follows from each kind of gap, in the order of the trajectory's reasons."""
+"""The consequence of each kind of gap. A trajectory lists its reasons in this order."""
 
 _ABORTED: Final = frozenset({"abort", "aborted", "cancelled"})
-"""Finish reasons by which servers say that they stopped sampling themselves."""
+"""Finish reasons of a completion that the server stopped before the model ended it."""
 
 _TOKENS_ORDER: Final[tuple[TokensUntrained, ...]] = get_args(TokensUntrained)
 _TEXT_ORDER: Final[tuple[TextUntrained, ...]] = get_args(TextUntrained)
@@ -183,7 +184,14 @@ _CONTENT: Final = ("prompt", "answer", "call")
 
 
 def verdicts_on(call: InferenceCall, choice: Choice) -> tuple[TokensUntrained | None, TextUntrained | None]:
-    """Why the ids of a completion must not be trained, and why its text; None where it may. Nothing else decides it."""
+    """Why the ids of a completion must not be trained, and why its text must not; None if they may.
+
+        call = InferenceCall(...)     choices 0 and 1; gap "masked" in field "answer[0]"
+        choice 0                      (None, "content uncertain")
+        choice 1                      (None, None)
+
+    No other function decides what is recorded well enough to be trained.
+    """
     if call.failed:
         return "failed", "failed"
     if choice.finish_reason in _ABORTED:
@@ -193,29 +201,29 @@ def verdicts_on(call: InferenceCall, choice: Choice) -> tuple[TokensUntrained | 
     for gap in call.gaps:
         consequence = REASONS[gap.kind]
         if gap.kind == "aborted" and (choice.finish_reason is not None or call.stream):
-            continue  # another recording of the call knows how it finished, or that it was a stream
+            continue  # another recording of the call has its finish reason, or shows a stream, which is judged below
         is_of_ids = gap.field in ("call", "tokens", "answer") or _is_of(gap, choice)
         if consequence.tokens is not None and is_of_ids:
             tokens.add(consequence.tokens)
         if _touches_text(gap, choice, call):
             text.add(consequence.text)
-    if call.input_messages is None and call.prompt_token_ids is None:  # as where a log leads to what it does not hold
+    # A log may name a prompt that it does not contain: then there is no gap, but also nothing to train on.
+    if call.input_messages is None and call.prompt_token_ids is None:
         text.add("content uncertain")
     if call.stream is True and choice.finish_reason is None and call.closed_by_app != "finished":
         tokens.add("stream broke")
-        # A gap of this very answer, as that its recorder lost something, is the better reason: its recorder may have
-        # lost the finish reason too.
+        # A gap of this very answer is the better reason: its recorder may have lost the finish reason, too.
         if "content uncertain" not in text or not any(_is_of(gap, choice) for gap in call.gaps):
             text.add("stream broke")
     return min(tokens, key=_TOKENS_ORDER.index, default=None), min(text, key=_TEXT_ORDER.index, default=None)
 
 
 def _touches_text(gap: Gap, choice: Choice, call: InferenceCall) -> bool:
-    """Whether the gap is one of what the completion was sampled from, or of the completion."""
+    """Whether the gap is in the completion, or in the prompt that it was sampled from."""
     if gap.kind in ON_SERVER and call.prompt_token_ids is not None:
-        return False  # the ids are what the server made of it
+        return False  # the ids are the whole prompt, with the part that only the server has
     if gap.kind == "not logged":
-        return gap.field == "answer"  # what else a log does not tell is settings, and how the prompt was made
+        return gap.field == "answer"  # otherwise the log lacks settings, or how the prompt was made, but no text
     return gap.field in (*_CONTENT, "messages") or _is_of(gap, choice)
 
 
@@ -306,7 +314,7 @@ EXPLANATIONS: Final[Mapping[str, Cure]] = {
         "names the others.",
     ),
 }
-"""What each reason counts, in words for people, and what helps against it."""
+"""What each reason of an incomplete trajectory counts, and what helps, in words for users."""
 
 _CONCERNS: Final[Mapping[str, Concern]] = {
     one.reason: one.concern for one in REASONS.values() if one.reason is not None
@@ -314,7 +322,7 @@ _CONCERNS: Final[Mapping[str, Concern]] = {
 
 
 def concern_of(reason: str) -> Concern:
-    """Whether a reason concerns token ids, text, or both; one that this version does not know concerns both."""
+    """Whether a reason concerns token ids, text, or both. A reason of another version concerns both."""
     return _CONCERNS.get(reason, "both")
 
 
@@ -325,23 +333,24 @@ _UNKNOWN: Final = Cure(
 
 
 def cure_of_gap(reason: str) -> Cure:
-    """What a reason counts, and what helps; datasets of other versions may have others."""
+    """What a reason counts, and what helps. Datasets of other versions may have unknown reasons."""
     return EXPLANATIONS.get(reason, _UNKNOWN)
 
 
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
-    """Lost spans by trace id, and by key where that is known. `values` are spans that were kept without a value."""
+    """Counts of lost spans by trace id, and by key if the span id is known. `values`: spans that lost only a value."""
 
     spans: Mapping[str, int]
     keyed_spans: Mapping[SpanKey, int]
     values: frozenset[SpanKey]
 
     def of(self, spans: Sequence[Span]) -> tuple[int, int]:
-        """Count the spans lost in the traces of these spans, and those of these spans that lost a value."""
+        """Count the spans that the traces of `spans` lost, and those of `spans` that lost a value."""
         if not self.spans and not self.values:
             return 0, 0
         keys = {span.key for span in spans}
         lost = sum(self.spans.get(trace_id, 0) for trace_id in {trace_id for trace_id, _ in keys})
+        # A span that is here was lost only in one of its deliveries: another delivery was whole.
         delivered_whole = sum(self.keyed_spans.get(key, 0) for key in keys)
         return lost - delivered_whole, len(keys & self.values)
 
@@ -350,7 +359,7 @@ _NO_LOSSES: Final = Losses(spans={}, keyed_spans={}, values=frozenset())
 
 
 def find_losses(quarantine: Iterable[Quarantined]) -> Losses:
-    """Index what was quarantined by what it took."""
+    """Index the quarantined records by the spans and values that were lost with them."""
     lost: set[tuple[str, str | None, str]] = set()
     values: set[SpanKey] = set()
     for entry in quarantine:
@@ -378,23 +387,23 @@ def find_incomplete(
     unassigned: int = 0,
     bad_rewards: int = 0,
 ) -> dict[str, int]:
-    """Count what is missing by reason, in the order of EXPLANATIONS. Empty means complete.
+    """Count what a rollout misses, by reason in the order of `EXPLANATIONS`. Empty: the trajectory is complete.
 
-    What the agent did, failed calls included, is a fact and nothing that is missing. `call_of` leads from each
-    inference span to the span id of its call. `unrecorded` are answers in prompts that no recorded call gave,
-    `unassigned` counts calls and tools that may be of this rollout or of another attempt, `bad_rewards` rewards that
-    are no number, or that judge what the rollout does not have.
+    `call_of` has the span id of the call for each inference span. `unrecorded` are answers in prompts that no recorded
+    call gave, `unassigned` is the number of calls and tools that may be of this rollout or of another attempt,
+    `bad_rewards` that of rewards that are no number or judge something that the rollout does not have. A failed call
+    is not counted: the agent made it, so nothing is missing.
     """
     root, spans = rollout.root, rollout.spans
 
-    def says_of_calls(span: Span) -> bool:  # so that what is dropped from it can be missed
+    def says_of_calls(span: Span) -> bool:  # an attribute that the SDK dropped from it may have been the reward or step
         return span.key in rollout.root_keys or attributes.STEP_INDEX in span.attributes or is_reward_span(span)
 
     losing = [span for span in spans if says_of_calls(span) and span.key not in call_of]
     begun_calls = {} if root is None else calls_counted_on(root)
     span_count = None if root is None else spans_counted_on(root)
     if span_count is not None or begun_calls:
-        unrecorded = ()  # a rollout that counted its spans, and has them all, lost no call: the app wrote these itself
+        unrecorded = ()  # SPANS_MISSING counts lost calls exactly; what remains are answers that the app wrote
     lost_spans, lost_values = losses.of(spans)
     counts = {
         MISSING_ROOT: int(root is None),
@@ -420,13 +429,10 @@ def find_incomplete(
 
 
 def count_gaps(calls: Iterable[InferenceCall]) -> Counter[str]:
-    """How many calls have a gap for each reason of a trajectory.
-
-    What a call that is marked untrained (a judge's) was asked and answered is not what the policy saw: what is lost of
-    it is missing nowhere.
-    """
+    """How many calls have a gap, by the reason that the gap gives the trajectory."""
     counts: Counter[str] = Counter()
     for call in calls:
+        # A call that is marked untrained (a judge's) is not the policy's: its lost content is no loss for training.
         if call.gaps and call.marked_untrained is None:
             counts.update({reason for gap in call.gaps if (reason := REASONS[gap.kind].reason) is not None})
     return counts
@@ -435,10 +441,10 @@ def count_gaps(calls: Iterable[InferenceCall]) -> Counter[str]:
 def _count_lost_parents(
     rollout: RolloutSpans, call_of: Mapping[SpanKey, str], tree: SpanTree, says_of_calls: Callable[[Span], bool]
 ) -> int:
-    """Count the spans whose missing parent may have been a call, or have said of what agent or step a call is.
+    """Count the spans whose missing parent may have been a call, or the agent or step of a call.
 
-    A request without its parent may have been that of a lost call, if not one to the process of the calls itself. Any
-    other span, with nothing of the rollout below it, shows only that another of these is missing.
+    These are spans with a call, agent, tool, step or reward at or below them, and requests (a lost call may have made
+    them). Other orphans (database spans, spans inside the process) have nothing to do with calls.
     """
     above: set[SpanKey] = set()
     apps: list[Resource] = []
@@ -453,6 +459,7 @@ def _count_lost_parents(
     count = 0
     for span in rollout.spans:
         if span.key in tree.orphans and span.key not in rollout.root_keys:
+            # A server span in the process that makes the calls is a request to the app, not to a model server.
             is_inside = span.kind == "internal" or (span.kind == "server" and span.resource in apps)
             may_be_request = not is_inside and not any(name.startswith("db.") for name in span.attributes)
             count += span.key in above or may_be_request
@@ -460,9 +467,9 @@ def _count_lost_parents(
 
 
 def _count_overwritten_calls(spans: Iterable[Span], calls: Sequence[InferenceCall]) -> int:
-    """Count calls that were lost because LiteLLM writes its calls onto our current span and overwrites the one before.
+    """Count lost calls: LiteLLM's callback writes each call onto our current span, over the call before.
 
-    A call on our span is lost if no other span records it, by the response id or, where that is unknown, the prompt.
+    A call on our span is lost if no other span records it, by the response id or, without a response id, the prompt.
     """
     written = [parse_call(span) for span in spans if has_call_attributes(span)]
     if not written:
@@ -477,7 +484,7 @@ def _count_overwritten_calls(spans: Iterable[Span], calls: Sequence[InferenceCal
 
 
 def _is_unread(span: Span, call_of: Mapping[SpanKey, str], tree: SpanTree) -> bool:
-    """Whether no call around a gateway's span of a request that it could not read tells what was asked."""
+    """Whether a request that a gateway could not read has no recorded call around it, which would have its content."""
     key: SpanKey | None = span.key
     while key is not None and key not in call_of:
         key = tree.parents.get(key)
@@ -487,7 +494,7 @@ def _is_unread(span: Span, call_of: Mapping[SpanKey, str], tree: SpanTree) -> bo
 def _count_missing_spans(
     root: Span, spans: Iterable[Span], span_count: int | None, begun_calls: Mapping[str, int]
 ) -> int:
-    """How many spans of the rollout are missing below its own span, as far as that counted them."""
+    """How many spans are missing below the rollout's own span, by the counts on that span; 0 without counts."""
     if span_count is None and not begun_calls:
         return 0
     below = [span for span in spans if span is not root]
@@ -501,17 +508,17 @@ def _count_missing_spans(
 
 
 def _is_counted(span: Span, root: Span) -> bool:
-    """Whether the process of the root counted the span: it is of the same process, and not a standalone reward."""
+    """Whether the root's process counted the span: a span of the same process, and not a standalone reward."""
     declared = span.attributes.get(attributes.ROLLOUT_ID)
     if declared is not None and declared != root.attributes.get(attributes.ROLLOUT_ID):
-        return False  # of a service whose process did not know the rollout and made up an id
+        return False  # its service did not know the rollout and made up an id
     if span.trace_id != root.trace_id and is_reward_span(span) and (span.links or span.parent_span_id is None):
-        return False  # a reward outside every rollout's tree, which no rollout counts
+        return False  # a reward outside of every rollout's tree is counted by no rollout
     return may_be_one_process(span.resource, root.resource)
 
 
 def spans_counted_on(root: Span) -> int | None:
-    """How many spans a rollout has by its own span, the larger of both counts; None where it has none."""
+    """How many spans the rollout's own span counted: started or ended ones, whichever are more; None if not counted."""
     started, ended = root.attributes.get(attributes.SPANS_STARTED), root.attributes.get(attributes.SPANS_ENDED)
     if started is None and ended is None:
         return None
@@ -519,7 +526,7 @@ def spans_counted_on(root: Span) -> int | None:
 
 
 def calls_counted_on(root: Span) -> dict[str, int]:
-    """How many calls gateways began, by the instances of these, as far as a rollout's own span says it."""
+    """How many calls each gateway began for the rollout, by the gateway's `service.instance.id`."""
     return {
         name.removeprefix(attributes.CALLS_PREFIX): count
         for name, value in root.attributes.items()
@@ -528,12 +535,12 @@ def calls_counted_on(root: Span) -> dict[str, int]:
 
 
 def may_be_instance(resource: Resource, instance: str) -> bool:
-    """Whether a resource may be that of the service instance: some stores keep none."""
+    """Whether a resource may be that of a service instance; True for one without an id, because some stores drop it."""
     return resource.attributes.get(INSTANCE, instance) == instance
 
 
 def may_be_one_process(one: Resource, other: Resource) -> bool:
-    """Whether no attribute that both resources have differs: some stores keep none, or only some."""
+    """Whether the attributes that both resources have are equal. Some stores drop attributes, so others don't count."""
     if one is other:
         return True
     return all(other.attributes.get(name, value) == value for name, value in one.attributes.items())

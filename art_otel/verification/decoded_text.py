@@ -30,7 +30,7 @@ class Decoder(Protocol):
 
 
 class DecodedDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """A completion whose ids say something else: the field, what was recorded and what the ids say."""
+    """A completion whose ids decode to something else: the field, the recorded text and the decoded text."""
 
     rollout_id: str
     turn: int
@@ -40,9 +40,9 @@ class DecodedDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """How many completions were decoded, how many say what was recorded, and the first of those that do not.
+    """How many completions were decoded, how many agree with the recorded message, and the first that do not.
 
-    `differences` counts completions by the first field that differs. `meaning` says what it means where they are many.
+    `differences` counts completions by the first field that differs. `meaning` explains many differences, if any.
     """
 
     completions: int
@@ -54,7 +54,7 @@ class TextComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 _MOST_EXAMPLES = 5
 _SPARE = 2
-"""Words beyond the recorded ones that marks of a template have, such as `assistant` or `json`."""
+"""Words that a template's marks may add to the recorded ones, such as `assistant` or `json`."""
 
 
 def compare_decoded(trajectories: Iterable[Trajectory], tokenizer: Decoder) -> TextComparison:
@@ -70,7 +70,7 @@ def compare_decoded(trajectories: Iterable[Trajectory], tokenizer: Decoder) -> T
             ids = turn.token_ids.tolist()
             decoded = tokenizer.decode(ids, skip_special_tokens=False)
             difference = _difference(turn.message, decoded)
-            # A special token may stand in the midst of a text, from which servers leave it out.
+            # A special token may be in the middle of a text; servers leave it out of the message.
             if difference is None or _difference(turn.message, tokenizer.decode(ids, skip_special_tokens=True)) is None:
                 equal += 1
                 continue
@@ -104,7 +104,7 @@ def _meaning(completions: int, equal: int) -> str | None:
 
 
 def _difference(message: Message, decoded: str) -> tuple[Difference, str] | None:
-    """The first field of which the decoded ids lack something, and what was recorded of it."""
+    """The first recorded field that the decoded ids lack something of, and its recorded text; None if none does."""
     rest = decoded
     reasoning = (message.reasoning or "").strip()
     if reasoning:
@@ -113,7 +113,7 @@ def _difference(message: Message, decoded: str) -> tuple[Difference, str] | None
         rest = rest.replace(reasoning, " ", 1)
     content = (message.content or message.refusal or "").strip()
     if content:
-        # A character that was torn at the end of a cut answer is written in several ways.
+        # A character that was cut at the end of an answer is written in different ways.
         if content.rstrip("\ufffd") not in rest:
             return "content", content
         rest = rest.replace(content, " ", 1)
@@ -126,7 +126,7 @@ def _difference(message: Message, decoded: str) -> tuple[Difference, str] | None
 
 
 def _has_arguments(arguments: str | None, text: str) -> bool:
-    """Whether each plain value of the arguments stands in the text, however the model spelled their JSON."""
+    """Whether the text has each plain value of the arguments, however the model spelled their JSON."""
     try:
         value: Any = json.loads(arguments or "{}")
     except ValueError:

@@ -1,10 +1,13 @@
-"""Diagnosis: what a pattern of differences between recorded and computed logprobs means.
+"""Diagnosis: the meaning of a pattern of differences between recorded and computed logprobs.
 
-Invariant: a part of the tokens is explained once, by the first pattern that fits it, and what no pattern fits is said
-to be unexplained. Where no part of the tokens is beyond the limit there is no diagnosis.
+    the first completion of each row agrees, all later ones are off      other ids are before them
+    one version is off, another agrees                                   other weights sampled this version
 
-The narrow patterns come first, since a wide one fits the same tokens, too: logprobs that are all of a temperature are
-off in every version, but so are tokens that other weights sampled.
+Invariant: each part of the tokens is explained once, by the first pattern that fits; a part that no pattern fits is
+reported as unexplained. Without a part beyond the limit there is no diagnosis.
+
+Narrow patterns are tried first, because a wide one fits the same tokens, too: logprobs at another temperature are off
+in every version, but so are tokens that other weights sampled.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,19 +31,19 @@ DiagnosisName: TypeAlias = Literal[
 ]
 
 _MOST: Final = 0.5
-"""The share of completions that have to be off where all are said to be off alike: a model that is sure of a token is
-sure of it with other weights, too, so some short completions agree by chance."""
+"""The share of completions that must be off for "all are off": a model that is sure of a token is sure of it with other
+weights, too, so some short completions agree by chance."""
 
 _FEW: Final = 0.1
 
 _LOST: Final = 1.0
-"""Nats a token. Weights of the step before are thousandths apart, a model that has read other ids is lost."""
+"""In nats per token. Weights of the step before differ by thousandths; a model that read other ids is far off."""
 
 _NOISE: Final = 0.1
-"""Nats a token, which the rounding of 16 bits stays below."""
+"""In nats per token. Rounding in 16 bits stays below it."""
 
 _GROWTH: Final = 10.0
-"""How much more rounding is in the last third of the tokens than in the first, at the most."""
+"""The most by which rounding may grow from the first third of the tokens to the last."""
 
 _MISREAD: Final = 0.1
 """Nats a token, which a model that has read other ids is off at the least: SmolLM2-135M is, by 0.3 to 0.9, where one id
@@ -48,10 +51,10 @@ of the latest message is missing, doubled or another. Weights that were not load
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the tokens that is off, and why: `meaning` in one sentence, `advice` what to do.
+    """A part of the tokens that is off: `meaning` is the cause in one sentence, `advice` what to do.
 
-    `tokens` says how many they are, `share` of all compared tokens; `mean` is their mean absolute difference in nats;
-    `where` says which they are.
+    `tokens` is the number of these tokens, `share` their share of all compared tokens, `mean` their mean absolute
+    difference in nats; `where` describes which tokens they are.
     """
 
     name: DiagnosisName
@@ -117,7 +120,7 @@ _MEANINGS: Final[dict[DiagnosisName, _Meaning]] = {
 
 
 class _Differences(NamedTuple):
-    """The absolute difference of each token, at temperature 1 and at its own, and the former with its sign.
+    """The absolute difference of each token at temperature 1 and at its own temperature; and the first one with sign.
 
     Shape: (tokens,) each.
     """
@@ -130,10 +133,10 @@ class _Differences(NamedTuple):
 def diagnose(
     scored: ScoredTokens, model: NDArray[np.float64], tempered: NDArray[np.float64], limit: float
 ) -> tuple[Diagnosis, ...]:
-    """Explain the tokens whose mean absolute difference is beyond `limit`, in nats.
+    """Explain the parts of the tokens whose mean absolute difference is above `limit`, in nats.
 
-    `model` and `tempered` are the model's logprobs of the compared tokens, at temperature 1 and at that of each. Shape:
-    (compared tokens,).
+    `model` and `tempered` are the model's logprobs of the compared tokens, at temperature 1 and at each token's own
+    temperature. Shape: (compared tokens,).
     """
     if not len(scored):
         return ()
@@ -170,13 +173,13 @@ def _is_off(part: _TokenMask, differences: _Differences, limit: float) -> bool:
 
 
 def _only(part: _TokenMask, differences: _Differences, unexplained: _TokenMask, limit: float) -> bool:
-    """Whether a part is off, and the others that nothing explains yet are not."""
+    """Whether a part is off, and the other tokens without an explanation are not."""
     rest = unexplained & ~part
     return _is_off(part, differences, limit) and bool(rest.any()) and not _is_off(rest, differences, limit)
 
 
 def _tempered(scored: ScoredTokens, differences: _Differences, unexplained: _TokenMask, limit: float) -> _Explained:
-    """At the temperature of their request the model gives what was recorded."""
+    """Pattern: at the temperature of the request, the model gives the recorded logprobs."""
     temperatures = np.array([one.temperature or 1.0 for one in scored.completions])[scored.completion]
     part = unexplained & (temperatures != 1.0)
     if _is_off(part, differences, limit) and float(differences.tempered[part].mean()) <= limit:
@@ -185,7 +188,7 @@ def _tempered(scored: ScoredTokens, differences: _Differences, unexplained: _Tok
 
 
 def _constrained(scored: ScoredTokens, differences: _Differences, unexplained: _TokenMask, limit: float) -> _Explained:
-    """Only completions that were constrained are off; without others to compare, many of their logprobs are 0.0."""
+    """Pattern: only constrained completions are off; or, if all are constrained, many of their logprobs are 0.0."""
     part = unexplained & np.array([one.is_constrained for one in scored.completions])[scored.completion]
     is_forced = bool(part.any()) and float((scored.recorded[part] == 0.0).mean()) > _FEW
     if _only(part, differences, unexplained, limit) or (is_forced and _is_off(part, differences, limit)):
@@ -199,7 +202,7 @@ def _first_tokens(scored: ScoredTokens, differences: _Differences, unexplained: 
 
 
 def _versions(scored: ScoredTokens, differences: _Differences, unexplained: _TokenMask, limit: float) -> _Explained:
-    """Versions of which most completions are off, beside one of which nearly none is."""
+    """Pattern: in some versions most completions are off, in another version nearly none is."""
     shares: dict[int, float] = {}
     for code in np.unique(scored.version[unexplained]).tolist():
         part = unexplained & (scored.version == code)
@@ -214,9 +217,9 @@ def _versions(scored: ScoredTokens, differences: _Differences, unexplained: _Tok
 
 
 def _shifted(scored: ScoredTokens, differences: _Differences, unexplained: _TokenMask, limit: float) -> _Explained:
-    """In rows the first completions agree and all later ones do not; or all tokens from a position on do not.
+    """Pattern: the first completions of rows agree and all later ones are off; or all tokens from a position on are.
 
-    The position is one of the row, or of the completion.
+    The position is in the row, or in the completion.
     """
     is_off = _completions_off(scored, differences, unexplained, limit)
     by_row: dict[int, list[int]] = {}
@@ -239,7 +242,7 @@ def _shifted(scored: ScoredTokens, differences: _Differences, unexplained: _Toke
         if _is_misread(scored, differences, part, unexplained & ~part):
             yield "shifted ids", f"after an initial agreement, from position {position} of a history on", part
         return
-    # Some completions begin with tokens of which any weights are sure, so only a model that is lost behind them counts.
+    # Some completions begin with tokens of which any weights are sure, so only large differences after them count.
     of_history = _first_place_off(scored.position, differences, unexplained, limit, 10 * limit)
     of_completion = _first_place_off(scored.depth, differences, unexplained, limit, max(_LOST, 10 * limit))
     if of_completion is not None and (of_history is None or of_completion.gain > of_history.gain):
@@ -255,14 +258,14 @@ def _shifted(scored: ScoredTokens, differences: _Differences, unexplained: _Toke
 
 
 def _is_misread(scored: ScoredTokens, differences: _Differences, part: _TokenMask, rest: _TokenMask) -> bool:
-    """Whether a part is off as behind other ids, and the rest agrees though other weights would show there, too."""
+    """Whether a part is off as after other ids, and the rest agrees although other weights would show there, too."""
     return float(differences.plain[part].mean()) > _MISREAD and _would_show(scored, differences, part, rest)
 
 
 def _would_show(scored: ScoredTokens, differences: _Differences, part: _TokenMask, rest: _TokenMask) -> bool:
-    """Whether the rest would not agree if the weights that explain a part had sampled it.
+    """Whether the rest would be off, too, if other weights were the cause for the part.
 
-    A change of the logits moves a logprob by what the probability lacks to 1: sure tokens agree with any weights.
+    A change of the logits moves a logprob in proportion to 1 - p: tokens with p near 1 agree with any weights.
     """
     unsure = -np.expm1(np.minimum(scored.recorded, 0.0))
     expected = differences.plain[part].mean() * unsure[rest].mean() / max(unsure[part].mean(), 1e-9)
@@ -270,7 +273,7 @@ def _would_show(scored: ScoredTokens, differences: _Differences, part: _TokenMas
 
 
 class _PlaceOff(NamedTuple):
-    """From which place on tokens are off, and by how much more than before it."""
+    """The place from which tokens are off, and by how much more than before it."""
 
     place: int
     gain: float
@@ -279,7 +282,7 @@ class _PlaceOff(NamedTuple):
 def _first_place_off(
     places: NDArray[np.int32], differences: _Differences, unexplained: _TokenMask, limit: float, least: float
 ) -> _PlaceOff | None:
-    """The place before which tokens agree and behind which they are off by more than `least`; None for no such place.
+    """The place before which tokens agree, and from which they are off by more than `least`; None without such a place.
 
     Shape of `places`: (tokens,).
     """
@@ -299,7 +302,7 @@ def _first_place_off(
 def _some_completions(
     scored: ScoredTokens, differences: _Differences, unexplained: _TokenMask, limit: float
 ) -> _Explained:
-    """Few completions are off, and they are off by far more than the others."""
+    """Pattern: few completions are off, by far more than the others."""
     is_off = _completions_off(scored, differences, unexplained, limit)
     numbers = [number for number, off in is_off.items() if off]
     part = unexplained & np.isin(scored.completion, numbers)
@@ -325,7 +328,7 @@ def _noise(scored: ScoredTokens, differences: _Differences, unexplained: _TokenM
 
 
 def _all(scored: ScoredTokens, differences: _Differences, unexplained: _TokenMask, limit: float) -> _Explained:
-    """What is left is off as a whole."""
+    """Pattern: all remaining tokens together are off."""
     del scored
     if _is_off(unexplained, differences, limit):
         is_lost = differences.plain[unexplained].mean() > _LOST
@@ -340,7 +343,7 @@ _PATTERNS: Final[tuple[_Pattern, ...]] = (
 def _completions_off(
     scored: ScoredTokens, differences: _Differences, part: _TokenMask, limit: float
 ) -> dict[int, bool]:
-    """Whether the mean difference of each completion of a part is beyond the limit."""
+    """For each completion of a part, whether its mean difference is above the limit."""
     count = len(scored.completions)
     tokens = np.bincount(scored.completion[part], minlength=count)
     sums = np.bincount(scored.completion[part], weights=differences.plain[part], minlength=count)

@@ -1,11 +1,11 @@
-"""Model logprobs: what a Hugging Face causal language model gives for tokens of rows.
+"""Model logprobs: the logprobs that a Hugging Face causal language model gives for tokens of rows.
 
-Invariant: each logprob is that of the whole row before the token, in float32. Memory is bounded by a budget of tokens
-and of logits, however long the rows are and however many.
+Invariant: each logprob is computed from the whole row before the token, in float32. Memory is bounded by a budget of
+tokens and of logits, whatever the length and number of rows.
 
-Rows of one agent begin alike, and those of many rollouts go on alike for long. So rows are sorted: one that another
-begins with is read within it, and a batch of neighbors is read segment by segment, each segment once for all rows that
-are equal up to its end. The model's cache holds what was read.
+Rows of one agent begin alike, those of many rollouts for long. So rows are sorted. A row that is the beginning of
+another row is read within the longer one. A batch of neighboring rows is read segment by segment, each segment once for
+all rows that are equal up to its end, with the model's cache of the segments before.
 
     row 3   system, question, "2", "Higher.", "4"      read once: system, question
     row 7   system, question, "2", "Higher.", "5"      then two rows: "2", "Higher." and "3", "Lower."
@@ -35,16 +35,16 @@ except ImportError as missing:
     raise UsageError("verify needs torch and transformers: pip install 'art-otel[verify]'") from missing
 
 _TOKENS: Final = 16_384
-"""Of a batch, with what its rows have in common: so many are in the model's cache."""
+"""Tokens of a batch with the common beginning of its rows: so many are in the model's cache at once."""
 
 _LOGITS: Final = 1 << 25
-"""Of one call of the model: 128 MB in float32, of which a softmax needs a second copy."""
+"""Logits of one call of the model: 128 MB in float32, and a second copy for the softmax."""
 
 _WASTE: Final = 256
 """Tokens that a segment may read again in rows that are equal there: another call of the model costs about as much."""
 
 _ATTENTION: Final = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
-"""Kinds of layers whose cache is a row of keys and values a token, so that rows may be taken out of it."""
+"""Kinds of layers whose cache has keys and values per token and row, so that single rows can be taken out of it."""
 
 
 class WantedTokens(NamedTuple):
@@ -59,21 +59,21 @@ class WantedTokens(NamedTuple):
 
 
 class _Path(NamedTuple):
-    """Ids that the model reads, and what is wanted of rows that are a beginning of them."""
+    """Ids that the model reads, and the wanted tokens of the rows that are a beginning of these ids."""
 
     ids: NDArray[np.int32]
     wanted: list[int]
 
 
 class _Beginning(NamedTuple):
-    """What all rows begin with: how many tokens, and the model's cache behind them (None: nothing was read)."""
+    """The common beginning of all rows: its number of tokens, and the model's cache after it (None: not read)."""
 
     length: int
     cache: Any
 
 
 class _WantedToken(NamedTuple):
-    """A wanted token: its position, the path in the batch, and where the answer belongs."""
+    """A wanted token: its position, its path in the batch, and the place of its result."""
 
     position: int
     path: int
@@ -82,7 +82,7 @@ class _WantedToken(NamedTuple):
 
 
 def load_model(folder: str | Path, *, dtype: str, device: str | None) -> Any:  # noqa: ANN401 # transformers has no types here
-    """Load a model's folder, or its name on the hub. Raises UsageError where there is none."""
+    """Load a model from a folder, or by its name on the hub. Raises UsageError if there is no such model."""
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
     except (OSError, ValueError) as error:
@@ -127,7 +127,7 @@ def _check_ids(model: Any, rows: Sequence[NDArray[np.int32]]) -> None:  # noqa: 
 
 
 def _paths(rows: Sequence[NDArray[np.int32]], wanted: Sequence[WantedTokens]) -> list[_Path]:
-    """The rows in the order of their ids, without those that the next one begins with."""
+    """The rows sorted by their ids, without rows that are a beginning of the next row."""
     by_row: dict[bytes, list[int]] = {}
     for number, one in enumerate(wanted):
         # Big-endian bytes sort as the ids do.
@@ -144,11 +144,11 @@ def _paths(rows: Sequence[NDArray[np.int32]], wanted: Sequence[WantedTokens]) ->
 
 
 def _read_beginning(model: Any, paths: Sequence[_Path], wanted: Sequence[WantedTokens]) -> _Beginning:  # noqa: ANN401 # a transformers.PreTrainedModel
-    """Read what all rows have in common, up to the first token of which a logprob is wanted."""
+    """Read the common beginning of all rows, up to the first token whose logprob is wanted."""
     if not paths or not _can_share(model):
         return _Beginning(0, None)
     earliest = min(int(one.positions[0]) for one in wanted) - 1
-    length = min(_common(paths[0].ids, paths[-1].ids), earliest)  # the first and the last differ the most
+    length = min(_common(paths[0].ids, paths[-1].ids), earliest)  # of sorted rows the first and the last differ most
     if length <= 0:
         return _Beginning(0, None)
     _, cache = _forward(model, paths[0].ids[None, :length], None, [])
@@ -156,13 +156,13 @@ def _read_beginning(model: Any, paths: Sequence[_Path], wanted: Sequence[WantedT
 
 
 def _can_share(model: Any) -> bool:  # noqa: ANN401 # a transformers.PreTrainedModel
-    """Whether all layers attend: the state of others (linear attention, Mamba) is of whole rows."""
+    """Whether all layers are attention: other layers (linear attention, Mamba) have one state per whole row."""
     kinds = getattr(model.config.get_text_config(), "layer_types", None)
     return kinds is None or _ATTENTION.issuperset(kinds)
 
 
 def _batches(paths: Sequence[_Path]) -> Iterator[list[_Path]]:
-    """Neighbors whose tokens are within the budget."""
+    """Group neighboring rows into batches whose tokens are within the budget."""
     batch: list[_Path] = []
     width = 0
     for path in paths:
@@ -189,8 +189,8 @@ def _read_batch(
     plain: list[NDArray[np.float64]],
     tempered: list[NDArray[np.float64]],
 ) -> None:
-    """Read the rows of a batch, segment by segment, and take the logprobs of what is wanted of them."""
-    ids = np.zeros((len(paths), max(len(path.ids) for path in paths)), np.int32)  # nothing reads behind a row's end
+    """Read the rows of a batch, segment by segment, and take the logprobs of the wanted tokens."""
+    ids = np.zeros((len(paths), max(len(path.ids) for path in paths)), np.int32)  # zeros after a row's end are not used
     for number, path in enumerate(paths):
         ids[number, : len(path.ids)] = path.ids
     entries = sorted(
@@ -204,13 +204,13 @@ def _read_batch(
     for start, stop in _segments(model, paths, entries, beginning.length):
         here = [entry for entry in entries if start < entry.position <= stop]
         alive = np.unique([entry.path for entry in entries if entry.position > start])
-        # Paths are read in one row where they were one so far and have the same ids in this segment.
+        # Paths that shared a row so far, and have equal ids in this segment, share a row again.
         keys = np.column_stack([row_of[alive], ids[alive, start:stop]])
         _, first, row = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         if cache is not None:
             cache.batch_select_indices(torch.from_numpy(row_of[alive[first]]).to(model.device))
         row_of[alive] = row.reshape(-1)
-        # The logits at the place before a token say its logprob.
+        # The logprob of a token comes from the logits at the place before it.
         columns = sorted({entry.position - 1 - start for entry in here})
         logits, cache = _forward(model, ids[alive[first], start:stop], cache, columns)
         if here:
@@ -231,7 +231,7 @@ def _gather(
     targets: NDArray[np.int32],
     temperatures: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The logprobs of targets at places of the logits, at temperature 1 and at that of each; shape (targets,) each."""
+    """The logprobs of targets from the logits, at temperature 1 and at each target's own. Shape: (targets,) each."""
     places = tuple(torch.from_numpy(each.astype(np.int64)).to(logits.device) for each in (rows, columns, targets))
     scores = logits.float()
     plain = scores.log_softmax(-1)[places].double().cpu().numpy()
@@ -248,7 +248,7 @@ def _segments(
     entries: Sequence[_WantedToken],
     start: int,
 ) -> Iterator[tuple[int, int]]:
-    """Where segments begin and end: before rows read much again that is equal in them, and before too many logits."""
+    """The begins and ends of segments: cut where rows part, to read little twice, and before too many logits."""
     end = entries[-1].position  # the last token of all is not read
     if not _can_share(model):
         yield 0, end
@@ -258,7 +258,7 @@ def _segments(
     lengths = np.zeros(len(paths), np.int64)
     for entry in entries:
         lengths[entry.path] = max(lengths[entry.path], entry.position)
-    # A path is a row of its own from the place on where it differs from its neighbor.
+    # From the place where it differs from its neighbor, a path needs a row of its own.
     differs = np.array([0, *(_common(one.ids, other.ids) for one, other in pairwise(paths))])
     needed = scored = 0
     begin = start
@@ -281,7 +281,7 @@ def _forward(
     cache: Any,  # noqa: ANN401 # a transformers.Cache
     columns: Sequence[int],
 ) -> tuple[Any, Any]:
-    """The logits at some columns of the ids, shape (rows, columns, vocabulary), and the cache behind them."""
+    """The logits at some columns of the ids, shape (rows, columns, vocabulary), and the cache after them."""
     parameters = inspect.signature(model.forward).parameters
     # transformers renames it with 5.40.
     cache_name = "cache" if "cache" in parameters else "past_key_values"

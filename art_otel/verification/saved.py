@@ -1,8 +1,8 @@
-"""Saved: the latest verification of a dataset, kept beside it for whoever looks at the dataset.
+"""Saved: the latest verification of a dataset, in a file beside the dataset.
 
-Invariant: the file `_verify.json` in a dataset's folder is there whole or not at all, and only ever replaces one of
-ours. It names the model by its folder's own name and holds no path of this machine. Readers of Parquet folders pass
-over names with an underscore.
+Invariant: the file `_verify.json` in a dataset's folder is complete or missing, and replaces only a file of ours. It
+has the name of the model's folder, but no path of this machine. Readers of Parquet folders skip it, because its name
+begins with an underscore.
 """
 
 import time
@@ -24,9 +24,9 @@ VERIFICATION_NAME: Final = "_verify.json"
 class SavedVerification(msgspec.Struct, frozen=True, kw_only=True):
     """A verification, and when (nanoseconds since the epoch) and how it was made.
 
-    `model` is the name of the model's folder, or of the model on the hub, which computed in `dtype`. `policy_version`
-    is the one whose rollouts alone were compared, None for all. `dataset_run` names the conversion that had written the
-    dataset; None where it has no manifest. `art_otel` is the version that wrote the file.
+    `model` is the name of the model's folder or of the model on the hub; it computed in `dtype`. `policy_version` is
+    the only version whose rollouts were compared, None for all versions. `dataset_run` is the conversion that wrote the
+    dataset, None without a manifest. `art_otel` is the version that wrote the file.
     """
 
     art_otel: str
@@ -49,7 +49,7 @@ class SavedVerification(msgspec.Struct, frozen=True, kw_only=True):
 def describe(
     result: Verification, *, dataset: str, model: str, dtype: Precision, policy_version: str | None
 ) -> SavedVerification:
-    """Say when and how a verification of a dataset was made: now."""
+    """Make the record of a verification that was made now."""
     folder = folder_of(dataset)
     manifest = None if folder is None else read_manifest(folder)
     return SavedVerification(
@@ -64,14 +64,14 @@ def describe(
 
 
 def folder_of(dataset: str) -> str | None:
-    """The folder or URL of a dataset; None for what is a file or a glob."""
+    """The folder or URL of a dataset; None for a file or a glob."""
     if storage.is_url(dataset):
         return None if dataset.partition("?")[0].endswith(SUFFIX) else dataset
     return dataset if Path(dataset).is_dir() else None
 
 
 def save(saved: SavedVerification, folder: str) -> None:
-    """Keep it beside the dataset. Raises UsageError for a file that is not ours, OSError and StorageError."""
+    """Write the record beside the dataset. Raises UsageError for a file that is not ours, OSError and StorageError."""
     location = storage.join(folder, VERIFICATION_NAME)
     if storage.size_of(location) is not None:
         try:
@@ -84,7 +84,7 @@ def save(saved: SavedVerification, folder: str) -> None:
 
 
 def read_saved(folder: str) -> SavedVerification | None:
-    """Read what is kept beside a dataset; None where there is none. Raises StoreError for one that cannot be read."""
+    """Read the record beside a dataset; None if there is none. Raises StoreError if it cannot be read."""
     location = storage.join(folder, VERIFICATION_NAME)
     try:
         if storage.size_of(location) is None:

@@ -1,8 +1,8 @@
-"""Scored tokens: the trained tokens of trajectories that have a recorded logprob, and the rows that a model reads.
+"""Scored tokens: the trained tokens with a recorded logprob, and the rows of ids that a model reads to compare them.
 
-Invariant: each completion whose ids are trained is here once, at its place in the token history that trains it; a
-completion that cannot be compared is counted with its reason. A row is what the server read and sampled, token for
-token, so a model that reads the row gives the logprobs that the server had.
+Invariant: each completion whose ids are trained is here once, at its place in the token history that trains it, or is
+counted with a reason. A row has exactly the tokens that the server read and sampled, so that a model that reads the row
+gives the server's logprobs.
 
     row (ids)   ▒▒▒▒ prompt ▒▒▒▒ completion 0 ▒▒ context ▒▒ completion 1
     scored                       ^^^^^^^^^^^^               ^^^^^^^^^^^^     flat arrays, completion after completion
@@ -23,11 +23,11 @@ NO_IDS = "no token ids"
 
 
 class ScoredCompletion(NamedTuple):
-    """A completion of which tokens are compared: whose, where it stands in its row, and how it was sampled.
+    """A completion with compared tokens: its turn, its place in a row, and how it was sampled.
 
-    `start` and `end` are its tokens in row `row`, the end exclusive; `turn` is a position in the trajectory's turns.
-    `temperature` is None where the request says none. `is_constrained` says that a grammar, a schema or the like
-    allowed only some tokens.
+    Its tokens are `start` to `end` (exclusive) of row `row`; `turn` is a position in the trajectory's turns.
+    `temperature` is None if the request has none. `is_constrained`: a grammar, a schema or the like allowed only some
+    tokens.
     """
 
     rollout_id: str
@@ -41,11 +41,11 @@ class ScoredCompletion(NamedTuple):
 
 @dataclass(kw_only=True)
 class ScoredTokens:
-    """Completions, the rows in which they stand, and an entry for each compared token.
+    """Completions, the rows that they are in, and one entry for each compared token.
 
-    `rows` are arrays of int32 of shape (tokens of the row,). Shape of `recorded` (float64), `completion` (int32, a
-    position in `completions`), `position` (int32, in the row) and `version` (int32, a position in `versions`, of which
-    None stands for unknown): (compared tokens,). `skipped` counts completions by the reason why they are not compared.
+    `rows` are int32 arrays of shape (tokens of the row,). These have shape (compared tokens,): `recorded` (float64),
+    `completion` (int32, a position in `completions`), `position` (int32, in the row), `version` (int32, a position in
+    `versions`, where None is unknown). `skipped` counts completions that are not compared, by reason.
     """
 
     completions: list[ScoredCompletion] = field(default_factory=list[ScoredCompletion])
@@ -69,7 +69,7 @@ class ScoredTokens:
 
 
 def score_tokens(trajectories: Iterable[Trajectory]) -> ScoredTokens:
-    """Find the tokens to compare of trajectories that were read with their tokens."""
+    """Find the tokens to compare in trajectories, which must have been read with their tokens."""
     scored = ScoredTokens()
     parts: list[tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]] = []
     codes: dict[str | None, int] = {}
@@ -88,7 +88,7 @@ def score_tokens(trajectories: Iterable[Trajectory]) -> ScoredTokens:
                 turn = trajectory.turns[span.turn]
                 call = trajectory.calls[turn.call]
                 recorded = _recorded(turn, span)
-                # A row's first token stands behind nothing, so no model has a logprob of it.
+                # There is nothing before a row's first token, so no model gives a logprob for it.
                 has_logprob = ~np.isnan(recorded) & (np.arange(span.start, span.end) > 0)
                 at = np.flatnonzero(has_logprob).astype(np.int32)
                 if not len(at):
@@ -125,7 +125,7 @@ def score_tokens(trajectories: Iterable[Trajectory]) -> ScoredTokens:
 
 
 def _recorded(turn: Turn, span: CompletionSpan) -> NDArray[np.float64]:
-    """The recorded logprob of each token of a completion, NaN where it is unknown."""
+    """The recorded logprob of each token of a completion; NaN if it is unknown. Shape: (tokens,)."""
     size = span.end - span.start
     if turn.logprobs is None or len(turn.logprobs) != size:
         return np.full(size, np.nan)
@@ -133,7 +133,7 @@ def _recorded(turn: Turn, span: CompletionSpan) -> NDArray[np.float64]:
 
 
 def _versions(trajectory: Trajectory, turn: Turn, span: CompletionSpan) -> list[str | None]:
-    """The policy version that sampled each token: the server's own word for it where it gave one, else the call's."""
+    """The policy version that sampled each token: the server's own, else the call's."""
     versions = [version_of(trajectory, trajectory.calls[turn.call])] * (span.end - span.start)
     for one in turn.weight_versions or ():
         versions[one.start : one.end] = [str(one.version)] * (one.end - one.start)
@@ -141,5 +141,5 @@ def _versions(trajectory: Trajectory, turn: Turn, span: CompletionSpan) -> list[
 
 
 def _up_to_last(row: NDArray[np.int32], history: TokenHistory) -> NDArray[np.int32]:
-    """The row up to its last trained token: what comes later is context of nothing."""
+    """The row up to its last trained token: later tokens are before no compared token."""
     return row[: max(span.end for span in history.spans if span.trained)]

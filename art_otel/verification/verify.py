@@ -1,8 +1,7 @@
-"""Verify: recorded logprobs beside the model's own, over every trained token.
+"""Verify: compare recorded logprobs with the model's own, over every trained token.
 
-A recorded logprob equals the model's, over the ids that stand before it, only where all of them are right: the ids and
-their order, the mask, the weights that the server sampled with, and the distribution that its logprobs are of. No curve
-of rewards shows any of these.
+A recorded logprob equals the model's only if the ids before the token and their order, the mask, the weights that the
+server sampled with, and the distribution of its logprobs are all right. A curve of rewards shows none of these errors.
 
     trajectories ─► tokens to compare ─► rows through the model ─► differences ─► figures by version, position, kind
                     (scored_tokens)      (model_logprobs)                         and a diagnosis where one fits
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 Precision: TypeAlias = Literal["float32", "float16", "bfloat16"]
 
 LIMITS: Final[dict[Precision, float]] = {"float32": 2e-4, "float16": 0.01, "bfloat16": 0.05}
-"""The mean absolute difference, in nats, that a server's kernels explain in each precision.
+"""The mean absolute difference, in nats, that rounding in a server's kernels explains in each precision.
 
 In float32 a real vLLM is 5e-6 from torch; in 16 bits rounding alone is hundredths, differently by kernel and batch.
 """
@@ -42,7 +41,7 @@ Trajectories: TypeAlias = str | Path | Iterable[Trajectory | TrajectoryGroup]
 
 
 RATIOS: Final = (0.8, 1.25)
-"""Importance ratios between these are those that a clipped loss (PPO's, with 0.2) leaves as they are."""
+"""The importance ratios that a clipped loss (PPO's, with 0.2) leaves unchanged are between these two."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +52,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     k3 = r - 1 - log r, which is unbiased and never negative.
 
     `mean` and `worst` are of the absolute difference. `outside` is the share of tokens whose ratio is below 0.8 or
-    above 1.25. All are None where there are no tokens.
+    above 1.25. All are None without tokens.
     """
 
     tokens: int
@@ -69,7 +68,7 @@ def figures(model: NDArray[np.float64], recorded: NDArray[np.float64]) -> Figure
     if not len(model):
         return Figures(tokens=0)
     difference = model - recorded
-    with np.errstate(over="ignore"):  # a ratio of infinity says what it has to say
+    with np.errstate(over="ignore"):  # an infinite ratio is a correct result here
         ratio = np.exp(difference)
     low, high = RATIOS
     return Figures(
@@ -83,12 +82,11 @@ def figures(model: NDArray[np.float64], recorded: NDArray[np.float64]) -> Figure
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """What the comparison found in `rollouts` of `total_rollouts` rollouts: all of them, or a sample.
+    """The result of a comparison of `rollouts` of `total_rollouts` rollouts: all of them, or a sample.
 
-    `by_version`, `by_position` (of the token in its history) and `by_kind` divide the same tokens as `all`, each in its
-    own way. `skipped` counts completions that could not be compared, by reason. `holds` says that no diagnosis was made
-    and that no mean absolute difference, of all tokens or of a version, is beyond `limit` nats. `texts` is None unless
-    a tokenizer was given.
+    `by_version`, `by_position` (of the token in its history) and `by_kind` each divide the tokens of `all`. `skipped`
+    counts completions that could not be compared, by reason. `holds`: there is no diagnosis, and no mean absolute
+    difference, of all tokens or of a version, is above `limit` nats. `texts` is None without a tokenizer.
     """
 
     rollouts: int
@@ -105,7 +103,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Whether everything that was compared is within the limit, and ids say what messages say."""
+        """Whether all differences are within the limit, and the ids decode to the recorded messages."""
         return not self.diagnoses and (self.texts is None or self.texts.equal == self.texts.completions)
 
     def __str__(self) -> str:
@@ -135,17 +133,20 @@ def verify(  # noqa: PLR0913 # an option each
 ) -> Verification:
     """Compare the recorded logprobs of trajectories with a model's own.
 
-    `trajectories` are a dataset's path, or trajectories and groups as they were gathered. `model` is a folder that
-    transformers can load, or a loaded model, which is left as it was. Of more than `sample` rollouts so many are taken
-    at random (None: all). With `policy_version`, only rollouts that this version sampled are compared: of a training
-    run's dataset each checkpoint has its own.
+        verification = art_otel.verify("dataset", "Qwen/Qwen3-8B", policy_version="step-0")
+        assert verification.holds, verification
 
-    `limit` is in nats; without it, it is what the server's `precision` explains, which is by default that of the
-    model's own settings. The model computes in `dtype` on `device` (a GPU if there is one). With a tokenizer, the ids
-    are also compared with the recorded messages.
+    `trajectories` are a dataset's path, or gathered trajectories and groups. `model` is a folder that transformers can
+    load, or a loaded model, which is not changed. At most `sample` rollouts are compared, chosen at random (None: all).
+    With `policy_version`, only rollouts of this version are compared: in the dataset of a training run, each checkpoint
+    must be compared with its own rollouts.
 
-    Raises UsageError where torch or transformers is missing, for a model that cannot be loaded, and for ids that the
-    model does not have.
+    `limit` is in nats; its default is what the server's `precision` explains, by default the precision in the model's
+    settings. The model computes in `dtype` on `device` (a GPU if there is one). With a tokenizer, the ids are also
+    compared with the recorded messages.
+
+    Raises UsageError if torch or transformers is missing, for a model that cannot be loaded, and for ids that the model
+    does not have.
     """
     from art_otel.verification import model_logprobs  # noqa: PLC0415 # torch takes seconds to load
 
@@ -175,7 +176,7 @@ def _choose(
 ) -> tuple[list[Trajectory], int]:
     """Take a sample in one pass (algorithm R), so that a large dataset is never in memory as a whole.
 
-    The number is that of all from which it was taken.
+    Also returns the number of all items.
     """
     if isinstance(trajectories, (str, Path)):
         given: Iterable[Trajectory | TrajectoryGroup] = read_trajectories(trajectories)
@@ -204,7 +205,7 @@ def _is_of(trajectory: Trajectory, policy_version: str) -> bool:
 
 
 def _wanted(scored: ScoredTokens) -> "Sequence[WantedTokens]":
-    """What the model is asked for: of each completion its compared tokens."""
+    """The tokens whose logprobs are asked of the model: the compared tokens of each completion."""
     from art_otel.verification.model_logprobs import WantedTokens  # noqa: PLC0415 # torch takes seconds to load
 
     ends = np.searchsorted(scored.completion, np.arange(len(scored.completions) + 1))
@@ -212,7 +213,7 @@ def _wanted(scored: ScoredTokens) -> "Sequence[WantedTokens]":
         WantedTokens(
             completion.row,
             scored.position[start:end],
-            # Greedy sampling has no distribution to temper, and a request that says nothing samples at 1.
+            # Greedy sampling has no distribution to temper, and a request without a temperature samples at 1.
             np.full(end - start, completion.temperature or 1.0),
         )
         for completion, start, end in zip(scored.completions, ends[:-1], ends[1:], strict=True)
@@ -255,7 +256,7 @@ def _of(scored: ScoredTokens, computed: NDArray[np.float64], part: NDArray[np.bo
 
 
 def _precision_of(model: Any) -> Precision:  # noqa: ANN401 # a transformers.PreTrainedModel
-    """What a server computes in unless it is told otherwise: the precision in the model's own settings."""
+    """The precision in the model's own settings, which a server uses by default."""
     name = str(getattr(model.config, "dtype", None) or getattr(model.config, "torch_dtype", None) or "float32")
     name = name.removeprefix("torch.")
     return name if name in LIMITS else "float32"

@@ -1,14 +1,13 @@
-"""Session: what the modules of agents share: their logs as they lie in files, and the spans that are made of them.
+"""Session: shared code of the modules for agents' logs: read the logs, and make spans of the sessions in them.
 
-A module reads lines that lead back to others (LogLines), documents (`document_reader`) or the members of zip archives,
-and makes of them the spans of sessions (Session): the rollout, its sub-agents, LLM calls and tools. An LLM call carries
-the bodies of its request and response, and the names of what of the request the log does not tell.
+    lines, documents, zip members  ─►  a module for one agent  ─►  Session: rollout, sub-agents, LLM calls, tools
 
-Invariants: ids are made of the log's own ids, so that reading a log twice gives the same spans. A line, document or
-member that cannot be read costs itself: it is quarantined, a line in its session's trace, so that the trajectory says
-what it lost. No more than the limits allow is held. Records are given without secrets, as a live app's spans are: every
-text of a span is read but the rollout's id; a span says how many secrets were found in it, and a call that held one
-says so and loses its token ids, which would spell it.
+An LLM call has the bodies of its request and response, and the names of the parts that the log does not have.
+
+Invariant: span ids are made of the log's own ids, so that reading a log twice gives the same spans. An unreadable line,
+document or member is quarantined (a line in its session's trace, so that the trajectory is incomplete) and costs no
+other one. Memory stays within the limits. Secrets are removed from all texts, except the rollout's id, as from a live
+app's spans: a span counts its secrets, and a call with a secret loses its token ids, which could be decoded to it.
 """
 
 import io
@@ -44,7 +43,7 @@ _ERROR_TYPE: Final = "error.type"
 ZIP_MAGIC: Final = b"PK\x03\x04"
 
 _ZSTD: Final = 93
-"""The number of zstd among the methods of zip, which Python 3.13 and older do not read."""
+"""The number of zstd among zip's compression methods. Python up to 3.13 cannot read it."""
 
 _LOCAL_HEADER: Final = struct.Struct("<26xHH")
 _TOKENS: Final = ("art.tokens.", names.COMPLETION_LOGPROBS_PREFIX)
@@ -54,11 +53,11 @@ _CONTENT: Final = ("input.value", "output.value")
 _Reads = Callable[[io.BufferedReader, Reading], Iterator[Record]]
 
 Missing = Literal["system instructions", "tools", "messages", "parameters", "answer"]
-"""What of a call a log does not tell whole."""
+"""The fields of a call that a log does not have completely."""
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
-    """A reward by its name: a number, or a label alone; `time_ns` is None where it was given as the rollout ended."""
+    """A reward: a number, or only a label. `time_ns` is None if it was given at the end of the rollout."""
 
     name: str
     value: Value = None
@@ -70,8 +69,8 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
 class SessionCall(msgspec.Struct, frozen=True, kw_only=True):
     """One LLM call. `request` and `response` are JSON texts of an API's bodies; None: the log has none.
 
-    `key` is unique in the session. `end_ns` is None while there is no answer. `error` is the type of a failure and its
-    message. `extra` holds further attributes.
+    `key` is unique in the session. `end_ns` is None without an answer. `error` is the type and message of a failure.
+    `extra` has further attributes.
     """
 
     key: str
@@ -86,7 +85,7 @@ class SessionCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionTool(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution of a tool. `arguments` and `result` that are no texts are written as JSON; None is unknown."""
+    """One execution of a tool. `arguments` and `result` are texts, or are written as JSON; None is unknown."""
 
     key: str
     name: str
@@ -130,7 +129,7 @@ class Session:
         return msgspec.structs.replace(span, events=events)
 
     def sub_agent(self, name: str, key: str, parent: str, start_ns: int, end_ns: int) -> Span:
-        """The span of an agent that another one ran; `parent` is the key of the span above it."""
+        """The span of a sub-agent; `parent` is the key of the span above it."""
         attributes = {_OPERATION: "invoke_agent", "gen_ai.agent.name": name}
         return self._span(f"invoke_agent {name}", key, parent, start_ns, end_ns, attributes)
 
@@ -262,7 +261,7 @@ def _packed(kind: str, numbers: Packed[int] | Packed[float]) -> str:
     return f"{kind}:{len(numbers)}:{b64encode(numbers.data).decode()}"
 
 
-# Logs as they lie in files.
+# Reading logs from files.
 
 
 def without_secrets(reads: _Reads) -> _Reads:
@@ -344,7 +343,7 @@ class ZipMember(NamedTuple):
 
 def read_members(stream: io.BufferedReader, limit: int, wanted: Callable[[str], bool]) -> Iterator[ZipMember]:
     """Read the wanted files, in the order of their names. Raises Refused for what is no archive."""
-    with tempfile.TemporaryFile() as copy:  # the list of the files stands at the end
+    with tempfile.TemporaryFile() as copy:  # a zip's list of files is at its end, so the stream cannot be read directly
         shutil.copyfileobj(stream, copy)
         try:
             members = zipfile.ZipFile(copy).infolist()

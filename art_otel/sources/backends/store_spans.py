@@ -1,8 +1,10 @@
-"""Spans that a store writes as JSON objects or rows of its own: from the bytes of a dump to Span and Quarantined.
+"""Store spans: read spans that a store writes as JSON objects or rows of its own form.
 
-Stores write ids as text and attributes as plain values by name, which `PlainSpanBuilder` takes. Invariant: a bad object
-or row is quarantined and costs no other. A JSON document that is broken is quarantined whole, but for the whole spans
-before the tear of one that ends too early. The checks are those of `OtlpSpanBuilder`, in any format.
+    {"traceId": "4bf9…", "attributes": {"a": 1}, …}   ->   `Translator.to_otlp`   ->   OtlpSpan   ->   Span
+
+Stores write ids as text and attributes as plain values by name, which `PlainSpanBuilder` reads. Invariant: a bad object
+or row is quarantined and costs no other one. A broken JSON document is quarantined as a whole; if it only ends too
+early, the whole spans before its end are kept. All formats have the checks of `OtlpSpanBuilder`.
 """
 
 import io
@@ -40,7 +42,7 @@ _NO_SCOPE: Final = Scope()
 _BLANKS: Final = b" \t\r\n\x1e\xef\xbb\xbf"
 _ANSWER: Final = frozenset({"data"})
 _END_BYTES: Final = 64
-"""Bytes at both ends of a document that tell whether it opens or closes a list."""
+"""How many bytes at both ends of a document are searched for the bracket of a list."""
 
 
 class TranslatedSpan(NamedTuple):
@@ -52,7 +54,7 @@ class TranslatedSpan(NamedTuple):
 
 
 class SpanContext(msgspec.Struct):
-    """The ids of a span, where a store keeps them in an object of their own."""
+    """The ids of a span, if a store writes them in a separate object."""
 
     trace_id: str | None = None
     span_id: str | None = None
@@ -87,7 +89,7 @@ class Translator(msgspec.Struct, Generic[MessageT], frozen=True, kw_only=True):
         return PlainSpanBuilder(reading, padded=self.padded, prefix=self.prefix)
 
     def ids(self, span: Value, builder: "PlainSpanBuilder") -> Ids:
-        """Read the ids of an object that is no message, as far as they are good."""
+        """Read the ids of an object that could not be decoded; a bad id is None."""
         if not is_object(span):
             return NO_IDS
         context = span.get("context")
@@ -196,7 +198,7 @@ def plain(attributes: Mapping[str, Value] | None) -> list[otlp.KeyValue]:
 class PlainSpanBuilder(OtlpSpanBuilder):
     """Builds records of messages whose attributes are dicts of plain values.
 
-    `padded` ids may lack leading zeros, and a trace id may stand behind a `prefix`.
+    `padded` ids may lack leading zeros, and a trace id may have a `prefix` before it.
     """
 
     def __init__(self, reading: Reading, *, padded: bool = False, prefix: re.Pattern[str] = _NO_PREFIX) -> None:

@@ -1,7 +1,7 @@
 """Values as stores write them: times, in nanoseconds since the Unix epoch, and nested attributes, flattened.
 
-Invariant: no digit of a time is lost; what is no time raises Refused. A text without an offset is UTC, as every store
-means it. A number that names no unit has the one with which it is a time from 1973 to 2262: no two units have.
+Invariant: no digit of a time is lost; a value that is no time raises Refused. A text without an offset is in UTC, as in
+every store. A number without a unit has the only unit with which it is a time from 1973 to 2262.
 """
 
 import calendar
@@ -20,7 +20,7 @@ from art_otel.spans import Value
 Number: TypeAlias = int | float | Decimal
 
 decode_exactly: Final = msgspec.json.Decoder(float_hook=Decimal).decode
-"""Decodes JSON with all digits of its numbers: a float has too few for nanoseconds."""
+"""Decodes JSON with all digits of its numbers: a float has too few digits for nanoseconds."""
 
 _MAX_NS: Final = 2**63
 _MAX_US: Final = _MAX_NS // 1000
@@ -29,7 +29,7 @@ _UNITS: Final = (1, 1_000, 1_000_000, 1_000_000_000)
 
 _LEAST_NS: Final = 10**17
 _LEAST: Final = _LEAST_NS // _UNITS[-1]
-"""A smaller number is no time since the epoch in any of these units, and stays a number."""
+"""A smaller number is no time since the epoch in any of these units."""
 _TIME: Final = re.compile(
     r"(?P<second>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9})\d*)?(?P<offset>Z|[+-]\d\d:?\d\d)?",
     re.ASCII,
@@ -89,7 +89,7 @@ def seconds_to_ns(seconds: float, field: str) -> int:
 
 
 MAX_PARTS: Final = 64
-"""How many objects and lists may stand inside each other; each is a part of a name, and real names have about ten."""
+"""The most nested objects and lists. Each level is a part of a name, and real names have about ten parts."""
 
 MAX_PREFIX: Final = 512
 """Characters of a name that others go on from, each of which repeats it; real ones have less than a hundred."""

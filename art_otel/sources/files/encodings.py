@@ -1,15 +1,16 @@
-"""Encodings: how the bytes of a file stand for its content: compressed, in the log of a container, as UTF-16.
+"""Encodings: decode the bytes of a file to its content: compressed, in a container's log, as UTF-16.
 
-Invariant: bytes are decoded by what they are and not by a name. A stream that ends too early or is broken gives all
-content before that place and then ends; `Failure` says what happened. A piece is at most what a few KiB of a file
-decompress to (some 100 MiB), or one message.
+Invariant: the encoding is detected by the bytes, not by the file's name. A stream that is broken or ends too early
+gives all content before this place; a `Failure` reports the problem. Memory has at most one message, or the content
+that a few KiB of a file decompress to (some 100 MiB).
 
     gzip, zstd    members one after the other
     zstd frames   an older collector's file exporter with `compression: zstd`: a length before each message
     docker        the log of a container, a line is `{"log": "…", "stream": "stdout", "time": "…"}` (driver json-file)
     utf-16        with its mark, as PowerShell writes what a program prints (`>`)
 
-Each may stand in a gzip or zstd stream. Sources: RFC 8878; the collector's `exporter/fileexporter` (`file_writer.go`);
+Each of them may be inside of a gzip or zstd stream.
+Sources: RFC 8878; the collector's `exporter/fileexporter` (`file_writer.go`);
 https://docs.docker.com/engine/logging/drivers/json-file/.
 """
 
@@ -32,7 +33,7 @@ PARQUET_MAGICS: Final = (b"PAR1", b"PARE")
 """The second one begins a file whose footer is encrypted."""
 
 HEAD_BYTES: Final = 64
-"""So many bytes say the encoding."""
+"""How many first bytes decide the encoding."""
 
 _LENGTH_BYTES: Final = 4
 _SKIPPABLE: Final = frozenset(bytes([low]) for low in range(0x50, 0x60))
@@ -46,7 +47,7 @@ _BLOCK_BYTES: Final = 1 << 20
 
 
 class Failure(NamedTuple):
-    """What could not be read of a stream; `location` is inside the file, empty for its end."""
+    """A part of a stream that could not be read. `location` is its place in the file, empty for the end."""
 
     reason: QuarantineReason
     detail: str
@@ -57,7 +58,7 @@ Fail: TypeAlias = Callable[[Failure], None]
 
 
 def compression_of(head: bytes) -> str | None:
-    """Name how the content of a file is packed or written, by its first bytes; None for content as it is."""
+    """The name of a file's compression or encoding, by its first bytes; None for plain content."""
     if head.startswith(GZIP_MAGIC):
         return "gzip"
     if head.startswith(PARQUET_MAGICS):
@@ -66,14 +67,14 @@ def compression_of(head: bytes) -> str | None:
 
 
 def text_encoding_of(head: bytes) -> str | None:
-    """Name what `decoded` has to undo, by the first bytes; None for nothing."""
+    """The name of the text encoding that `decoded` must undo, by the first bytes; None for plain UTF-8."""
     if _UTF16.match(head):
         return "utf-16"
     return "container log" if _DOCKER.match(head) or _CRI.match(head) else None
 
 
 def _is_zstd(head: bytes) -> bool:
-    """Whether a zstd frame begins it, also a skippable one (RFC 8878, 3.1.2), which `pzstd` writes before each."""
+    """Whether the bytes begin with a zstd frame, or a skippable one (RFC 8878, 3.1.2), which `pzstd` writes first."""
     return head.startswith(ZSTD_MAGIC) or (head[:1] in _SKIPPABLE and head[1:4] == b"\x2a\x4d\x18")
 
 

@@ -1,10 +1,10 @@
-"""Input: one file to read, found through a file name, a folder, a glob, a URL or `-`; and its bytes.
+"""Inputs: find the files to read by file name, folder, glob, URL or `-` (standard input), and open them.
 
-Invariant: a file that several sources lead to is one Input, at the place of the first of them. What is there and cannot
-be read (a folder that cannot be listed, a link to nothing) is one too: reading it says why. A dataset that lies among
-dumps is passed over, and whoever names one is told what reads it.
+Invariant: a file that several sources lead to is one input, at the place of the first source. A path that exists but
+cannot be read (a folder that cannot be listed, a broken link) is an input, too, so that reading it reports the error.
+A dataset among dumps is skipped; if the user names one, the error says what reads it.
 
-The bytes are counted as they are read, and decoded (see `encodings`). Only a file that cannot be read at all raises
+Bytes are counted and decoded while they are read (`encodings`). Only a file that cannot be read at all raises
 SourceError.
 """
 
@@ -42,7 +42,7 @@ KEPT_PREFIX: Final = "_kept-"
 PLAN_PREFIX: Final = "_plan-"
 SCHEMA_KEY: Final = b"art_otel.schema"
 _KEY_BYTES: Final = 64 << 10
-"""The keys and values of a Parquet file are the last but a few bytes of its footer, which is its end."""
+"""How many bytes at the end of a Parquet file are searched for our schema key, which is at the end of the footer."""
 
 WHAT_READS_IT: Final = (
     "is already an art-otel dataset, not a dump: read it with `art-otel show`, `art-otel export` or "
@@ -58,9 +58,9 @@ Consumed = Callable[[int], None]
 
 
 class ByteRange(msgspec.Struct, frozen=True, kw_only=True):
-    """The bytes of a file from `start` up to `end`, at both of which a line begins (or the file ends).
+    """The bytes of a file from `start` to `end` (exclusive); at both a line begins, or the file ends.
 
-    `format` names that of the whole file: a part may begin with what does not show the format.
+    `format` is the format of the whole file, because the first line of a part may not show it.
     """
 
     start: int
@@ -144,7 +144,7 @@ def _expand(source: str) -> Iterator[InputFile]:
 
 
 def _paths(source: str) -> Iterator[Path]:
-    """Find what a file name, a folder or a glob leads to; of a glob no pipe or device."""
+    """Find the files of a file name, a folder or a glob; a glob does not match pipes and devices."""
     if source.startswith(FILE_SCHEME):
         source = unquote(source.removeprefix(FILE_SCHEME).removeprefix("localhost"))
     if not source:
@@ -158,9 +158,9 @@ def _paths(source: str) -> Iterator[Path]:
 
 
 def _deep_matches(pattern: Path) -> Iterator[Path]:
-    """Find the files that match a glob with `**`, which is every visible folder from there on.
+    """Find the files that match a glob with `**` (any visible folders).
 
-    A folder that cannot be listed is a match, so that reading it says why.
+    A folder that cannot be listed is a match, so that reading it reports the error.
     """
     for path in _visible_files(Path(folder_of(pattern.as_posix()) or pattern.anchor)):
         if matches(path.as_posix(), pattern.as_posix()) or os.path.isdir(path):  # noqa: PTH112 # it raises nothing
@@ -213,7 +213,7 @@ def _is_for_reading(path: Path) -> bool:
 
 
 def _stat(path: Path) -> os.stat_result | None:
-    """Look at a file; None for one that cannot be looked at: reading it later says why."""
+    """The status of a file; None if it cannot be had: reading the file later reports the error."""
     try:
         return path.stat()
     except OSError:
@@ -235,12 +235,12 @@ def _input(path: Path, *, explicit: bool) -> InputFile:
 
 
 def is_scratch(path: str) -> bool:
-    """Whether a file lies in the scratch folder of a conversion."""
+    """Whether a file is in the scratch folder of a conversion."""
     return any(part.startswith(SCRATCH_PREFIX) for part in path.split("/"))
 
 
 def has_own_name(name: str) -> bool:
-    """Whether a file has the name of a report of ours, or of what a conversion is about to write or keeps."""
+    """Whether a file has the name of our report, a pending file, or a file that conversions keep."""
     is_pending = name.startswith(PENDING_PREFIX) and name.endswith(".json")
     return name == REPORT_NAME or is_pending or name.startswith((KEPT_PREFIX, PLAN_PREFIX))
 
@@ -258,7 +258,7 @@ def is_dataset_file(path: Path) -> bool:
 
 
 def stored_ranges(inputs: Iterable[InputFile]) -> list[StoredRange]:
-    """What is to be read of those inputs that are in stores, as a Prefetcher takes it."""
+    """The byte ranges to read of the inputs in stores, for a Prefetcher."""
     stored = ((one, one.stored) for one in inputs if one.stored is not None)
     return [
         StoredRange(file, 0, one.size or 0)
@@ -287,9 +287,9 @@ def open_input(
 
 
 class OpenInput:
-    """An input that is read. `stream` gives its content; its first `peek` shows HEAD_BYTES of them.
+    """An input that is being read. `stream` has its content; the first `peek` gives at least HEAD_BYTES bytes.
 
-    `failures` says what could not be read. `became_shorter` is known when it was read to its end.
+    `failures` has the parts that could not be read. `became_shorter` is valid when the input was read to its end.
     """
 
     def __init__(self, raw: "_Raw", limits: Limits) -> None:
@@ -306,7 +306,7 @@ class OpenInput:
 
     @property
     def became_shorter(self) -> bool:
-        """Whether it ended before the size that it had when it was found."""
+        """Whether the input ended before the size that it had when it was found."""
         return self._raw.became_shorter
 
 
@@ -334,7 +334,7 @@ def _standard_input() -> io.FileIO:
 
 
 class _Raw(io.RawIOBase):
-    """Fills each buffer as far as the bytes go, so that the first bytes of all can be looked at together."""
+    """Fills each buffer completely if there are enough bytes, so that one `peek` gets all bytes of detection."""
 
     became_shorter = False
 
@@ -355,7 +355,7 @@ class _Raw(io.RawIOBase):
 
 
 class _File(_Raw):
-    """A file of this machine, or the part of it that is to be read."""
+    """A local file, or the part of it that is to be read."""
 
     def __init__(self, file: io.FileIO, source: InputFile, consumed: Consumed) -> None:
         self._file = file

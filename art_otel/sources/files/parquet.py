@@ -1,7 +1,8 @@
-"""Rows of a Parquet file, a batch at a time, as plain Python: what a row of JSON could hold, and bytes as text.
+"""Parquet rows: read the rows of a Parquet file, batch by batch, as plain Python values like those of JSON.
 
-Invariant: a row whose values cannot be held costs no other one, and a row group that cannot be read no other group.
-Times and durations are whole nanoseconds, and NaN of a column of numbers is None, as pandas writes null so.
+Invariant: a row with a value that Python cannot hold costs no other row, and an unreadable row group no other group.
+Times and durations are whole nanoseconds, bytes are text, and NaN in a column of numbers is None, because pandas writes
+null as NaN.
 """
 
 # pyarrow ships no types.
@@ -31,12 +32,12 @@ _READ_BYTES: Final = 1 << 20
 _SHORT_BYTES: Final = 100
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, MemoryError)
 _UNHOLDABLE: Final = (pa.ArrowException, ValueError, OverflowError)
-"""What pyarrow raises for a value that Python or another type cannot hold, and for text that is not UTF-8."""
+"""pyarrow's errors for a value that Python or another type cannot hold, and for a text that is not UTF-8."""
 
 
 @contextlib.contextmanager
 def open_table(source: InputFile, stream: io.BufferedReader) -> "Generator[ParquetTable]":
-    """Open the Parquet file of an input, whose bytes are `stream`: those that are no file are copied to one first.
+    """Open the Parquet file of an input. Bytes that are not in a file are first copied from `stream` to one.
 
     Raises SourceError.
     """
@@ -53,7 +54,7 @@ def open_table(source: InputFile, stream: io.BufferedReader) -> "Generator[Parqu
 
 
 class ParquetTable:
-    """An open Parquet file. Raises SourceError where it is none, or is encrypted."""
+    """An open Parquet file. Raises SourceError if it is no Parquet file, or is encrypted."""
 
     def __init__(self, file: Any, name: str) -> None:  # noqa: ANN401 # a file of Python or of pyarrow
         try:
@@ -66,7 +67,7 @@ class ParquetTable:
         self.is_dataset_file = SCHEMA_KEY in (self._file.metadata.metadata or {})
 
     def rows(self, columns: list[str], limits: Limits, fail: Fail) -> Iterator[TableRow]:
-        """Read every row that can be read, numbered through the file; `fail` gets what cannot of each row group."""
+        """Read every readable row, numbered through the file; `fail` is called for each unreadable row group."""
         before, size = 0, 0
         for number, group in enumerate(self._groups):
             size += group.total_byte_size

@@ -1,12 +1,12 @@
 """Object stores: files behind `s3://`, `gs://` and `abfs://` URLs, listed and read through `pyarrow.fs`.
 
-A URL names an object, all objects below a prefix (`s3://bucket/traces/`), or those that match a glob. What its query
-says (`region`, `endpoint_override`, `scheme`) and whom it names before an `@` go to pyarrow; credentials come from
-where the store's own tools have them. Nothing is ever written to a source.
+A URL names an object, all objects below a prefix (`s3://bucket/traces/`), or those that match a glob. Its query
+(`region`, `endpoint_override`, `scheme`) and the user before an `@` are passed to pyarrow; credentials come from the
+same places as for the store's own tools. Nothing is ever written to a source.
 
-Invariant: every fault of a store is a SourceError that names the URL (without credentials) and says what to do, and
-what is read of an object is of one version of it: an object that was replaced meanwhile is such a fault. In a glob,
-which is the same for files, `*`, `?` and `[…]` stay inside a folder; a part `**` is any folders, or all below.
+Invariant: every error of a store is a SourceError with the URL (without credentials) and advice. All bytes of an object
+are of one version: an object that was replaced meanwhile is an error. Globs work as for files: `*`, `?` and `[…]` match
+inside of a folder's name, a part `**` matches any folders, or everything below.
 """
 
 # pyarrow ships no types.
@@ -62,9 +62,9 @@ _GLOB: Final = re.compile(r"[*?\[]")
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
-    """An object: `store` is the URL of its bucket as pyarrow takes it, `path` its bucket and key.
+    """An object: `store` is the URL of its bucket for pyarrow, `path` its bucket and key.
 
-    With an `etag` it is the object of that content, and none that took its place.
+    With an `etag` only this version of the object can be read.
     """
 
     store: str
@@ -146,11 +146,11 @@ def read_range(file: StoredFile, start: int, end: int) -> bytes:
 
 
 class Prefetcher:
-    """Fetches the bytes of objects ahead of who reads them, in chunks of which at most `CHUNKS` are held.
+    """Fetches the bytes of objects before they are read, in chunks; memory has at most `CHUNKS` chunks.
 
-    While one chunk is worked on, the next ones, of this object or of those that follow it, are on their way. So many
-    small objects cost their bytes and not a round trip each. Use it as a context manager. The ranges are read in the
-    order they are given; each may be left at any place.
+    While one chunk is processed, the next ones, also of the next objects, are being fetched, so that many small objects
+    do not cost a round trip each. Use it as a context manager. Ranges must be read in the given order; reading of each
+    may stop at any place.
     """
 
     def __init__(self, ranges: Iterable[StoredRange]) -> None:
@@ -176,7 +176,7 @@ class Prefetcher:
             self._left.add(wanted)
 
     def _fetch(self) -> None:
-        """Keep as many chunks coming as may be held, none of ranges that were left."""
+        """Request as many chunks as memory may have, but none of ranges whose reading has stopped."""
         while self._coming and self._coming[0][0] in self._left:
             self._coming.popleft()[1].cancel()
         while len(self._coming) < CHUNKS and (chunk := next(self._waiting, None)):
@@ -202,9 +202,9 @@ def open_stored(file: StoredFile) -> Any:  # noqa: ANN401 # pyarrow ships no typ
 
 
 def with_etags(stored: Iterable[StoredFile]) -> list[StoredFile]:
-    """The objects with their ETags, which no listing of pyarrow has: a request for each, many at once.
+    """The objects with their ETags. pyarrow's listings have none, so there is one request for each, many at once.
 
-    One that cannot be asked for stays as it is: reading it says why.
+    An object whose request fails stays unchanged: reading it reports the error.
     """
     with ThreadPoolExecutor(_ASKED_AT_ONCE, "art-otel-etags") as pool:
         return list(pool.map(_with_etag, stored))
@@ -220,7 +220,7 @@ def _with_etag(file: StoredFile) -> StoredFile:
 
 @contextmanager
 def store_errors(name: str) -> Generator[None]:
-    """Raise what pyarrow raises as a SourceError that names what was asked for."""
+    """Turn pyarrow's errors into a SourceError with the URL that was asked for."""
     try:
         yield
     except (OSError, ValueError, NotImplementedError) as error:
@@ -235,7 +235,7 @@ def is_glob(path: str) -> bool:
 
 
 def folder_of(glob: str) -> str:
-    """The deepest folder in which all matches lie; empty for the current one."""
+    """The deepest folder that has all matches; empty for the current folder."""
     return _GLOB.split(glob, maxsplit=1)[0].rpartition("/")[0]
 
 

@@ -1,13 +1,15 @@
-"""OTLP JSON: an ExportTraceServiceRequest or ExportLogsServiceRequest a line, traces and logs possibly mixed.
+"""OTLP JSON: one ExportTraceServiceRequest or ExportLogsServiceRequest per line, traces and logs also mixed.
 
-This is what a collector's file exporter and the SDK's JSON file exporter write. Requests that go over several lines
-and JSON arrays of requests are read too, amid lines or alone; so are the answers of the query APIs of Tempo
-(`{"batches": […]}`, `{"trace": {"resourceSpans": …}}`) and Jaeger v3 (`{"result": {"resourceSpans": …}}`). Whoever
-writes messages with their own program writes the fields as protobuf has them (`resource_spans`, `trace_id`), or a part
-of a request a line (a ResourceSpans, a ScopeSpans, a span; logs alike): each is made a request first.
+A collector's file exporter and the SDK's JSON file exporter write this. These forms are read, too, also between lines:
 
-Invariant: a document that decodes at once takes the fast way. Of any other each record is converted by itself, and what
-is no JSON costs that document, but for the whole records before the tear of one that ends too early.
+    a request over several lines, a JSON array of requests
+    {"batches": […]}, {"trace": {"resourceSpans": …}}       answers of Tempo's query API
+    {"result": {"resourceSpans": …}}                        answers of Jaeger v3's query API
+    {"resource_spans": …}, {"trace_id": …}                  protobuf's names, or only a part of a request (a span, a
+                                                            ScopeSpans, …), as apps' own programs write them
+
+Invariant: a bad record costs only itself. A document that does not decode at once is converted record by record. A
+document that is no JSON is lost; if it only ends too early, the whole records before its end are kept.
 
 Source of the format: https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/,
 https://grafana.com/docs/tempo/latest/api_docs/, https://www.jaegertracing.io/docs/latest/apis/
@@ -72,7 +74,7 @@ _HOLDERS: Final = {
 }
 _UPPER: Final = re.compile("[A-Z]")
 HOLDERS: Final = frozenset(_HOLDERS | {_UPPER.sub(lambda upper: f"_{upper[0].lower()}", name) for name in _HOLDERS})
-"""The fields that lead to records, as JSON has them and as protobuf has them."""
+"""The fields that lead to records, with JSON's names and with protobuf's names."""
 
 _Requests: TypeAlias = otlp.ExportRequest | list[otlp.ExportRequest]
 _SIGNALS: Final = ("resourceSpans", "resourceLogs", "resourceMetrics", "resourceProfiles", "batches")
@@ -81,7 +83,7 @@ _PARTS: Final = (
     ("spans", "scopeSpans", "resourceSpans"),
     ("logRecords", "scopeLogs", "resourceLogs"),
 )
-"""What a request consists of: records, what is of one scope, what is of one resource."""
+"""The levels of a request, from the inside: records, the records of one scope, those of one resource."""
 
 _ID_NAMES: Final = (("traceId", "trace_id"), ("spanId", "span_id"))
 _SNAKE: Final = re.compile("_([a-z])")
@@ -109,15 +111,17 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
 
 
 def as_request(value: Value) -> Value:
-    """Give the request that an object is or is a part of, with the names of its fields in JSON; any other value as is.
+    """Make a request of a part of one, and of protobuf's field names; any other value is returned unchanged.
 
-    No name in a message is anybody's own (attributes are lists of keys and values), so each can be rewritten.
+        {"trace_id": …, "start_time_unix_nano": …}    ->    {"resourceSpans": [{"scopeSpans": [{"spans": […]}]}]}
+
+    All names in a message are OTLP's (attributes are lists of keys and values), so all of them can be rewritten.
     """
     if not is_object(value) or _is_request(value):
         return value
     try:
         message = _in_camel_case(value)
-    except RecursionError:  # who converts it says so
+    except RecursionError:  # the conversion of the value reports it
         return value
     if not is_object(message) or _is_request(message):
         return message
@@ -147,7 +151,7 @@ def _are_records(value: Value) -> bool:
 
 
 def _is_record(value: Value) -> bool:
-    """Whether a value is a span or a log record: they have times, and attributes in a list, as nothing else has."""
+    """Whether a value is a span or a log record: only these have OTLP's times, and attributes in a list."""
     return (
         is_object(value)
         and not _TIMES.isdisjoint(value)
@@ -160,7 +164,7 @@ FORMAT: Final = SourceFormat(name="otlp-json", detects=_detects, reads=_reads, c
 
 
 def read_lines_of(lines: Iterable[bytes], reading: Reading) -> Iterator[Record]:
-    """Read every record of lines that are in memory."""
+    """Read every record of lines in memory."""
     documents = (
         document._replace(line=number)
         for number, line in enumerate(lines, 1)
@@ -238,7 +242,7 @@ class JsonSpanBuilder(OtlpSpanBuilder):
         for pair in pairs or ():
             value = pair.value
             if value is not None and (text := value.string_value) is not None:
-                flat[pair.key] = text  # most are text or whole numbers, so no call for those, here and below
+                flat[pair.key] = text  # most values are texts or whole numbers: no call for these, here and below
             elif value is not None and (number := value.int_value) is not None:
                 flat[pair.key] = number
             else:
@@ -250,7 +254,7 @@ class JsonSpanBuilder(OtlpSpanBuilder):
         return value.string_value if value and value.string_value is not None else self._value(value, site, dropped, 1)
 
     def _value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields, depth: int) -> Value:
-        """Read a value that is no text; `depth` is that of a list or dict standing here."""
+        """Read a value that is no text. `depth` is the nesting depth that a list or dict has here."""
         if value is None:
             return None
         if value.int_value is not None:
@@ -278,7 +282,7 @@ class JsonSpanBuilder(OtlpSpanBuilder):
 
     def _list(self, values: Iterable[otlp.AnyValue], site: Site, dropped: DroppedFields, depth: int) -> list[Value]:
         self.check_depth(depth, site)
-        return [  # many are lists of token ids, so no call for whole numbers
+        return [  # many lists are token ids: no call for whole numbers
             value.int_value
             if value.string_value is None and value.int_value is not None
             else self._item(value, site, dropped, depth + 1)
@@ -291,7 +295,7 @@ class JsonSpanBuilder(OtlpSpanBuilder):
 
 
 def hex_id(text: str) -> str:
-    """Write an id in lower-case hex. Protobuf's own JSON mapping writes base64, which its length tells."""
+    """Write an id in lower-case hex. Protobuf's own JSON mapping writes base64, recognized by its length."""
     if len(text) in _BASE64_LENGTHS:
         with contextlib.suppress(ValueError):
             return _bytes_of(text).hex()
@@ -314,7 +318,7 @@ def _bytes_of(text: str) -> bytes:
 def recover_request(
     value: Value, location: str, builder: OtlpSpanBuilder
 ) -> tuple[otlp.ExportRequest, list[Quarantined]]:
-    """Convert a JSON object without what is bad in it, which is taken out of it. Raises Refused."""
+    """Convert a JSON object to a request, after its bad parts were taken out and quarantined. Raises Refused."""
     try:
         return converted(value, otlp.ExportRequest), []
     except Refused:
@@ -326,7 +330,7 @@ def recover_request(
 
 
 def ids_of(value: Value, builder: OtlpSpanBuilder) -> Ids:
-    """Read the ids of an object that is no record, as far as they are good."""
+    """Read the ids of an object that could not become a record; a bad id is None."""
     if not is_object(value):
         return NO_IDS
     trace_id, span_id = (value.get(name, value.get(other)) for name, other in _ID_NAMES)

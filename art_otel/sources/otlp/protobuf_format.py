@@ -1,12 +1,14 @@
-"""OTLP protobuf: one request a file, or requests with a 4-byte length before each, big-endian or little-endian.
+"""OTLP protobuf: one request per file, or many requests with a 4-byte length before each.
 
-The first is what object-store exporters write, the second a collector's file exporter with `format: proto`. That writes
-big-endian lengths; a receiver of one's own may write those of its machine. Traces and logs are told apart on the wire.
-A request without a length before it is read one ResourceSpans at a time, because that is what protobuf's concatenation
-of messages means; each counts as a message.
+    bare       0a <size> <ResourceSpans> 0a <size> <ResourceSpans> …     object-store exporters
+    prefixed   <4 bytes: size> <request> <4 bytes: size> <request> …     a collector's file exporter, `format: proto`
 
-Invariant: a message that is broken or over the limit costs no other, unless nothing says where the next one begins. Of
-a message that does not decode each record is decoded alone, with its resource and scope: a bad one costs itself.
+The collector writes big-endian lengths; an app's own receiver may write little-endian ones. Traces and logs are told
+apart by the wire types of their fields. A bare file is read one ResourceSpans at a time (concatenated protobuf messages
+are one message), so that memory does not need the whole file.
+
+Invariant: a message that is broken or over the limit costs no other message, unless the begin of the next one is
+unknown. The records of a message that does not decode are decoded one by one, so that only the bad ones are lost.
 
 Source of the format: https://opentelemetry.io/docs/specs/otlp/#binary-protobuf-encoding
 """
@@ -32,10 +34,10 @@ if TYPE_CHECKING:
 AnySignal: TypeAlias = Literal["traces", "logs", "other"]
 _LENGTH: Final = 2
 _SHARED: Final = 1
-"""In a batch: its resource; in what is of one scope: the scope."""
+"""The field number of a batch's resource, and of a ScopeSpans' scope."""
 
 _RECORD_PATH: Final = (1, 2, 2)
-"""The fields that lead to a record: in a request to its batches, in these to what is of one scope, in that to it."""
+"""The field numbers that lead to a record: request -> ResourceSpans -> ScopeSpans -> Span; likewise for logs."""
 
 _VARINT: Final = 0
 _FIXED64: Final = 1
@@ -52,13 +54,13 @@ _PREFIX_BYTES: Final = 4
 _TAG: Final = b"\x0a"
 _NO_TEXT: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _TEXT_BYTES: Final = 256
-"""A request has tags and lengths that are no text among its first bytes; blank lines before a text have none."""
+"""How many first bytes are searched for control characters: a request's tags and lengths have some, a text has none."""
 
 _SKIP_BYTES: Final = 1 << 20
 _PIECE_BYTES: Final = 64 << 20
 _MAX_SIZE_BYTES: Final = 10
 _Frame: TypeAlias = tuple[bytes, Refused | None]
-"""A message as far as it could be read, and what was wrong with its frame."""
+"""A message as far as it could be read, and the problem of its frame, or None."""
 
 
 def _detects(head: bytes) -> bool:
@@ -66,7 +68,7 @@ def _detects(head: bytes) -> bool:
 
 
 def _byte_order(head: bytes) -> Literal["big", "little"]:
-    """The byte order of the lengths: big-endian, unless only a little-endian one leads to the next message or the end.
+    """The byte order of the lengths: little-endian only if just this order leads to the next message or the end.
 
     18 e6 00 00 | a request of 58,904 bytes, …     417,726,464 bytes big-endian are more than there are
     """
@@ -80,7 +82,7 @@ def _byte_order(head: bytes) -> Literal["big", "little"]:
 
 
 def _is_framed(head: bytes) -> bool:
-    """Whether any of the messages that lengths lead to looks like a request."""
+    """Whether the bytes look like messages with lengths, at least one of which looks like a request."""
     position, order = 0, _byte_order(head)
     while position + _PREFIX_BYTES < len(head):
         size = int.from_bytes(head[position : position + _PREFIX_BYTES], order)
@@ -92,7 +94,7 @@ def _is_framed(head: bytes) -> bool:
 
 
 def _is_request(head: bytes) -> bool:
-    """Whether it begins with field 1 that holds a resource (1), scopes (2) or a schema URL (3), as far as it goes."""
+    """Whether the bytes begin with field 1, and this has only a resource (1), scopes (2) and a schema URL (3)."""
     header = read_varint(head, 1, len(head))
     if not head.startswith(_TAG) or not _NO_TEXT.search(head, 0, _TEXT_BYTES) or header is None:
         return False
@@ -108,7 +110,7 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     read_frames = _bare_frames if _is_request(head) else partial(_prefixed_frames, order=order)
     number = 0
     for message, problem in read_frames(stream, reading.limits.max_message_bytes):
-        number += 1  # noqa: SIM113 # enumerate() would hold the message
+        number += 1  # noqa: SIM113 # enumerate() would keep the message, which may be large, in memory
         location = f"{reading.path}:message {number}"
         if problem is None:
             yield from builder.read(message, location)
@@ -120,7 +122,7 @@ FORMAT: Final = SourceFormat(name="otlp-protobuf", detects=_detects, reads=_read
 
 
 def read_protobuf(request: bytes, reading: Reading) -> Iterable[Record]:
-    """Read every record of one request that is in memory."""
+    """Read every record of one request in memory."""
     return ProtobufSpanBuilder(reading).read(request, reading.path)
 
 
@@ -136,10 +138,10 @@ def _prefixed_frames(
 
 
 def _bare_frames(stream: io.BufferedReader, limit: int) -> Iterator[_Frame]:
-    """Read what stands in field 1: a batch, which with its tag and length is a request."""
+    """Read the values of field 1: each is a batch, and a request together with its tag and length."""
     while tag := stream.read(1):
         if tag != _TAG:
-            _skip(stream, sys.maxsize)  # nothing says where the next message begins
+            _skip(stream, sys.maxsize)  # the begin of the next message is unknown
             yield b"", Refused("not OTLP", detail="no request starts here; the rest of the file cannot be read")
             return
         size, header = _read_size(stream)
@@ -150,7 +152,7 @@ def _bare_frames(stream: io.BufferedReader, limit: int) -> Iterator[_Frame]:
 
 
 def _read_size(stream: io.BufferedReader) -> tuple[int | None, bytes]:
-    """Read a length, None where the file ends inside it, and its bytes."""
+    """Read a length (None if the file ends inside of it), and the bytes that encode it."""
     header = b""
     while len(header) < _MAX_SIZE_BYTES and (byte := stream.read(1)):
         header += byte
@@ -170,7 +172,7 @@ def _read_body(stream: io.BufferedReader, header: bytes, size: int, limit: int) 
 
 
 def _read_pieces(stream: io.BufferedReader, size: int, piece_bytes: int = _PIECE_BYTES) -> Iterator[bytes]:
-    """Read the next bytes, which take no more memory than there are: a length may be a lie."""
+    """Read the next `size` bytes in pieces: a wrong `size` must not allocate more memory than there is data."""
     while size > 0 and (piece := stream.read(min(size, piece_bytes))):
         size -= len(piece)
         yield piece
@@ -182,9 +184,9 @@ def _skip(stream: io.BufferedReader, size: int) -> None:
 
 
 class _Field(NamedTuple):
-    """One field of a message, from `begin`, with its value in `start` to `end`.
+    """One field of a message, which begins at `begin`; its value is from `start` to `end`.
 
-    It is not `whole` where its message ends or breaks inside it.
+    It is not `whole` if the message ends, or breaks, inside of it.
     """
 
     number: int
@@ -196,7 +198,7 @@ class _Field(NamedTuple):
 
 
 def read_varint(data: bytes, position: int, end: int) -> tuple[int, int] | None:
-    """Read the number and where it ends; None where there is none."""
+    """Read a varint: the number and the position after it; None if there is no whole varint."""
     value = 0
     for count, byte in enumerate(data[position : min(end, position + _MAX_VARINT_BYTES)]):
         value |= (byte & 0x7F) << (7 * count)
@@ -206,13 +208,13 @@ def read_varint(data: bytes, position: int, end: int) -> tuple[int, int] | None:
 
 
 def _varint(number: int) -> bytes:
-    """Write a number as `read_varint` reads it."""
+    """Encode a number as a varint."""
     low, rest = number & 0x7F, number >> 7
     return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
 
 
 def _fields(data: bytes) -> Iterator[_Field]:
-    """Find the fields of a message; the last is of number 0 and not whole where none follows."""
+    """Find the fields of a message. Bytes that are no field give a last one with number 0 that is not whole."""
     begin, end = 0, len(data)
     while begin < end:
         tag, position = read_varint(data, begin, end) or (0, end)
@@ -232,9 +234,9 @@ def _fields(data: bytes) -> Iterator[_Field]:
 
 
 class _WireRecord(NamedTuple):
-    """A span or log record on the wire, and a request that holds it alone, with its resource and scope.
+    """An encoded span or log record, and a request that has only this record, with its resource and scope.
 
-    One that is not `whole`, maybe without any `data`, stands where a length or a tag cannot be followed.
+    A record that is not `whole`, perhaps without any `data`, marks a place where a length or a tag is broken.
     """
 
     request: bytes
@@ -243,7 +245,7 @@ class _WireRecord(NamedTuple):
 
 
 def _wire_records(message: bytes, path: Sequence[int] = _RECORD_PATH) -> Iterator[_WireRecord]:
-    """Split a request into its records. `path` are the fields that lead to these from the message."""
+    """Split a request into its records. `path` has the field numbers that lead from the message to the records."""
     number, *below = path
     fields = [*_fields(message)]
     shared = b"".join(message[field.begin : field.end] for field in fields if field.whole and field.number != number)
@@ -262,9 +264,9 @@ def _wire_records(message: bytes, path: Sequence[int] = _RECORD_PATH) -> Iterato
 
 
 def _signal(request: bytes) -> AnySignal | None:
-    """Say what a request holds, by the wire types of its records' fields; None when it is no request.
+    """The signal of a request, by the wire types of its records' fields; None if it is no request.
 
-    A Span's field 1 is its trace id (bytes), a LogRecord's a time (fixed64), a Metric's its name.
+    Field 1 of a Span is its trace id (bytes), of a LogRecord a time (fixed64), of a Metric its name (a text).
     """
     for record in _wire_records(request):
         tags = _tags(record.data)
@@ -279,18 +281,18 @@ def _signal(request: bytes) -> AnySignal | None:
 
 
 def _tags(message: bytes) -> set[tuple[int, int]]:
-    """Collect the numbers and wire types of the fields of a message."""
+    """The numbers and wire types of the fields of a message."""
     return {field[:2] for field in _fields(message)}
 
 
 def _holds_batch(message: bytes) -> bool:
-    """Whether a batch stands where one has its resource, as in the answers of Tempo: there field 2 is a number."""
+    """Whether the resource's place has another batch, as in Tempo's answers. A real resource's field 2 is a number."""
     inner = (message[field.start : field.end] for field in _fields(message) if field[:2] == (_SHARED, _LENGTH))
     return any((2, _LENGTH) in _tags(one) for one in inner)
 
 
 def _ids(record: bytes, signal: AnySignal) -> Ids:
-    """Read the ids of a record that cannot be decoded, as far as they can be read."""
+    """Read the ids of a record that does not decode; an id that cannot be read is None."""
     values: dict[int, bytes] = {}
     for field in _fields(record):
         if field.wire_type == _LENGTH and field.end - field.start in (_TRACE_BYTES, _SPAN_BYTES):
@@ -307,17 +309,17 @@ class _MessageType(Protocol):
 
 
 class ProtobufSpanBuilder(OtlpSpanBuilder):
-    """Builds records of requests. Protobuf itself allows no deeper nesting than Python does."""
+    """Builds records of protobuf requests. It needs no `check_depth`, because protobuf itself limits the nesting."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading)
         self._types, self._error = _message_types()
 
     def read(self, data: bytes, location: str) -> Iterable[Record]:
-        """Read every record of one request, which `location` names."""
+        """Read every record of one request, whose name is `location`."""
         with suppress(Refused):
             batches = self._decode(data, "traces").resource_spans
-            if batches and _begins_with_span(batches):  # as most requests do, and to split one takes a multiple
+            if batches and _begins_with_span(batches):  # fast path: splitting a request takes several times as long
                 return self.traces(batches, location)
         signal = _signal(data)
         if signal == "other":
@@ -329,9 +331,9 @@ class ProtobufSpanBuilder(OtlpSpanBuilder):
         return self.read_each(data, location)
 
     def read_each(self, data: bytes, location: str, problem: Refused | None = None) -> Iterator[Record]:
-        """Read every whole record of a request that does not decode; `problem` says why it has no end.
+        """Read every whole record of a request that does not decode. `problem`: why the request has no end, if so.
 
-        What is no record (a torn tail, rubbish) is one Quarantined of kind "unknown".
+        Everything else in it (a torn tail, rubbish) gives one Quarantined of kind "unknown".
         """
         signal, ids = _signal(data), NO_IDS
         if signal == "other":
@@ -379,7 +381,7 @@ class ProtobufSpanBuilder(OtlpSpanBuilder):
         for pair in messages:
             value = pair.value
             flat[pair.key] = value.string_value or self._value(value, (owner, pair.key), dropped)
-        return flat  # most are text, so no call for those
+        return flat  # most values are text, which needs no call of `_value`
 
     def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
         """Read a value, as `OtlpSpanBuilder.value` asks."""
@@ -405,13 +407,13 @@ class ProtobufSpanBuilder(OtlpSpanBuilder):
 
     def _items(self, array: "ArrayValue", site: Site, dropped: DroppedFields) -> list[Value]:
         numbers: list[Value] = [item.int_value for item in array.values]
-        if 0 not in numbers:  # so each is a whole number, as most token ids are
+        if 0 not in numbers:  # unset fields are 0: so all items are whole numbers, as in most lists of token ids
             return numbers
         return [self._value(item, site, dropped) for item in array.values]
 
 
 def _begins_with_span(batches: Sequence[otlp.ResourceSpans]) -> bool:
-    """Whether the first record is a span that has started: logs and metrics decode too, but have no time there."""
+    """Whether the first record is a span with a start: logs and metrics decode as spans, too, but without a start."""
     scoped = batches[0].scope_spans
     spans = scoped[0].spans if scoped else None
     return bool(spans and spans[0].start_time_unix_nano)
@@ -424,7 +426,7 @@ def _reason(problem: str) -> QuarantineReason:
 
 
 def _message_types() -> tuple[dict[AnySignal, _MessageType], type[Exception]]:
-    """Import the message types, and the error that decoding raises; only protobuf dumps need them."""
+    """Import the message types and the error of decoding. Imported late, because only protobuf dumps need them."""
     from google.protobuf.message import DecodeError  # noqa: PLC0415
     from opentelemetry.proto.logs.v1.logs_pb2 import (  # noqa: PLC0415
         LogsData,  # pyright: ignore[reportMissingTypeStubs] # it comes without

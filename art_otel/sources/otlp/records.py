@@ -1,12 +1,14 @@
-"""OTLP's messages, as they are decoded, and SpanBuilder: one becomes a Span, a LogRecord or a Quarantined.
+"""OTLP records: the decoded messages of OTLP, and OtlpSpanBuilder, which makes records of `art_otel.spans` of them.
 
-The messages have every field that we read, and the field names of the protobuf messages, so that one builder serves
-every encoding; from JSON msgspec decodes them, and skips unknown fields. Absent and null are None. Decode them with
-`strict=False`: OTLP JSON writes 64-bit integers and odd doubles as strings. Enums are numbers, as protobuf has them, or
-names, as JSON may. What leaves here is of `art_otel.spans`, which has some of the same names.
+    OtlpSpan(trace_id="4BF9…", kind="SPAN_KIND_CLIENT", …)   ->   Span(trace_id="4bf9…", kind="client", …)
+    OtlpSpan(trace_id="no hex", …)                           ->   Quarantined(reason="bad id", …)
 
-Invariant: a record holds what `art_otel.spans` promises (good ids, finite numbers, ordered times), and each message
-gives exactly one record or one whole Quarantined; what a kept record lost is a partial Quarantined.
+The messages have the field names of protobuf, so that one builder serves all encodings. From JSON msgspec decodes them;
+decode with `strict=False`, because OTLP JSON writes 64-bit integers and odd doubles as strings. Enums are numbers or
+names. Absent and null are None; unknown fields are skipped.
+
+Invariant: each message gives exactly one record or one whole Quarantined; each loss of a kept record gives a partial
+Quarantined. Records keep what `art_otel.spans` promises: good ids, finite numbers, ordered times.
 
 Source of the format: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding and opentelemetry-proto,
 `trace.proto`, `logs.proto`, `common.proto`, version 1.
@@ -53,11 +55,11 @@ Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
 
 class OtlpMessage(msgspec.Struct, rename="camel", gc=False):
-    """The base of all: without cycles, so the garbage collector need not look at them."""
+    """The base of all messages. They have no cycles, so the garbage collector does not track them."""
 
 
 class AnyValue(OtlpMessage):
-    """One value: at most one field is not None, and none for a null value."""
+    """One value: at most one field is set, and no field for null."""
 
     string_value: str | None = None
     int_value: Int64 | None = None
@@ -88,7 +90,7 @@ class KeyValueList(OtlpMessage):
 
 
 class OtlpResource(OtlpMessage):
-    """What produced the telemetry."""
+    """The process that produced the telemetry."""
 
     attributes: list[KeyValue] | None = None
 
@@ -183,13 +185,13 @@ class ResourceLogs(OtlpMessage):
 
 
 class OtherSignal(OtlpMessage):
-    """Metrics or profiles, of which nothing is decoded."""
+    """Metrics or profiles; none of their fields are decoded."""
 
 
 class ExportRequest(OtlpMessage):
-    """An ExportTraceServiceRequest or ExportLogsServiceRequest; the other signals are only noticed.
+    """An ExportTraceServiceRequest or ExportLogsServiceRequest; of other signals only the presence is known.
 
-    `batches`, `trace` and `result` are the envelopes that Tempo's and Jaeger's query APIs put around one.
+    `batches`, `trace` and `result` are the envelopes of Tempo's and Jaeger's query APIs around a request.
     """
 
     resource_spans: list[ResourceSpans] | UnsetType | None = UNSET
@@ -202,7 +204,7 @@ class ExportRequest(OtlpMessage):
 
     @property
     def parts(self) -> tuple["ExportRequest", ...]:
-        """The request, and the one that it is an envelope of."""
+        """The request itself, and the requests inside of it, if it is an envelope."""
         if self.trace is None and self.result is None:
             return (self,)
         inner = [part for part in (self.trace, self.result) if part is not None]
@@ -210,7 +212,7 @@ class ExportRequest(OtlpMessage):
 
     @property
     def is_otlp(self) -> bool:
-        """Whether it, or what it is an envelope of, holds any signal, even an empty one."""
+        """Whether the request, or a request inside of it, has any signal, even an empty one."""
         return (
             self.resource_spans is not UNSET
             or any(
@@ -223,7 +225,7 @@ class ExportRequest(OtlpMessage):
 
     @property
     def has_other_signal(self) -> bool:
-        """Whether it holds metrics or profiles."""
+        """Whether the request has metrics or profiles."""
         return self.resource_metrics is not UNSET or self.resource_profiles is not UNSET
 
 
@@ -235,7 +237,7 @@ _MAX_TIME: Final = 2**63 - 1
 
 
 class ScopeBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What the records of one ScopeSpans or ScopeLogs share. `location` is `file:line`."""
+    """The values that all records of one ScopeSpans or ScopeLogs share. `location` is `file:line`."""
 
     location: str
     resource: spans.Resource
@@ -243,37 +245,38 @@ class ScopeBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OtlpSpanBuilder(ABC):
-    """Builds records of decoded messages. A subclass says how an encoding writes ids and attribute values.
+    """Builds records of decoded messages. A subclass reads the ids and attribute values of its encoding.
 
-    The messages of every encoding have the field names of the types above, so these stand for all.
+    The messages of every encoding have the field names of the types above, so these types stand for all of them.
     """
 
     max_depth: Final = 32
-    """Lists and dicts inside each other in a value: what every protobuf reader can take."""
+    """The most nested lists and dicts in a value: as many as every protobuf reader accepts."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
+        # Neighboring records mostly share trace, parent, resource and scope: the last ones are not converted again.
         self._last_trace: tuple[object, str] = (object(), "")
         self._last_parent: tuple[object, str | None] = (None, None)
         self._last_resource: tuple[object, spans.Resource] = (None, spans.Resource())
         self._last_scope: tuple[object, spans.Scope] = (None, spans.Scope())
 
     def check_depth(self, depth: int, site: Site) -> None:
-        """Raise Refused for a list or dict that stands inside too many others."""
+        """Raise Refused for a list or dict that is inside of too many others."""
         if depth > self.max_depth:
             raise Refused("nested too deep", attribute_path(site), f"more than {self.max_depth} lists and dicts deep")
 
     @abstractmethod
     def hex(self, raw: object, digits: int) -> str:
-        """Write an id of so many digits in lower-case hex, empty when there is none."""
+        """Write an id of so many digits in lower-case hex; "" if there is no id."""
 
     @abstractmethod
     def attributes(self, pairs: Iterable[KeyValue] | None, owner: str, dropped: DroppedFields) -> dict[str, Value]:
-        """Read attributes by name; numbers that are not finite become None, noted in `dropped`. Raises Refused."""
+        """Read attributes by name. Numbers that are not finite become None, noted in `dropped`. Raises Refused."""
 
     @abstractmethod
     def value(self, value: AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
-        """Read one value, as `attributes` does. Raises Refused."""
+        """Read one value, with the rules of `attributes`. Raises Refused."""
 
     def traces(self, batches: Iterable[ResourceSpans] | None, location: str) -> Iterator[Record]:
         """Read every span of one request."""
@@ -288,7 +291,7 @@ class OtlpSpanBuilder(ABC):
                     yield from self.span(span, batch)
 
     def logs(self, batches: Iterable[ResourceLogs] | None, location: str) -> Iterator[Record]:
-        """Read every log record of one request. A LogRecord has no resource, so that of the batch is not read."""
+        """Read every log record of one request. Resources are not read, because a LogRecord has none."""
         batch = ScopeBatch(location=location, resource=spans.Resource(), scope=spans.Scope())
         for logs in batches or ():
             for scoped in logs.scope_logs or ():
@@ -296,8 +299,8 @@ class OtlpSpanBuilder(ABC):
                     yield from self.log_record(log_record, batch)
 
     def resource(self, message: OtlpResource | None, location: str) -> tuple[spans.Resource, tuple[Quarantined, ...]]:
-        """Read the resource of a batch, with a partial Quarantined for what cannot be read of it."""
-        if message == self._last_resource[0]:  # most lines of a file are of one process
+        """Read the resource of a batch, with a partial Quarantined for each loss."""
+        if message == self._last_resource[0]:  # most lines of a file are of one process, and share the object
             return self._last_resource[1], ()
         dropped = DroppedFields()
         try:
@@ -310,7 +313,7 @@ class OtlpSpanBuilder(ABC):
         return resource, tuple(dropped.quarantine(location))
 
     def span(self, message: OtlpSpan, batch: ScopeBatch) -> tuple[Record, ...]:
-        """Read one span, with a partial Quarantined for each reason for which something of it was lost."""
+        """Read one span, with a partial Quarantined for each reason of a loss."""
         dropped = DroppedFields()
         try:
             span = self._span(message, batch, dropped)
@@ -319,7 +322,7 @@ class OtlpSpanBuilder(ABC):
         return (span, *dropped.quarantine(batch.location, "span", span.key)) if dropped else (span,)
 
     def log_record(self, message: OtlpLogRecord, batch: ScopeBatch) -> tuple[Record, ...]:
-        """Read one log record. One that belongs to no span is counted, and returned only if it may be an event."""
+        """Read one log record. A record without a span is counted, and returned only if it may be an event."""
         dropped = DroppedFields()
         try:
             trace_id = self._id(message.trace_id, _TRACE_DIGITS, "traceId")
@@ -333,7 +336,7 @@ class OtlpSpanBuilder(ABC):
         return (record, *dropped.quarantine(batch.location, "log", record.key)) if dropped else (record,)
 
     def _event_without_span(self, message: OtlpLogRecord) -> tuple[spans.LogRecord, ...]:
-        """Read a record without ids, which may name its subject in another way, as evaluations name responses."""
+        """Read a record without ids. It may name its subject in another way: evaluations name a response."""
         if not message.event_name and not message.attributes:
             return ()
         try:
@@ -343,7 +346,7 @@ class OtlpSpanBuilder(ABC):
         return (record,) if record.event_name else ()
 
     def known_ids(self, trace_id: object, span_id: object) -> Ids:
-        """Read the ids that a record has, each None where it is absent or bad."""
+        """Read the ids of a record; an absent or bad id is None."""
         ids: list[str | None] = []
         for raw, digits in ((trace_id, _TRACE_DIGITS), (span_id, _SPAN_DIGITS)):
             try:
@@ -353,13 +356,14 @@ class OtlpSpanBuilder(ABC):
         return ids[0], ids[1]
 
     def _span(self, message: OtlpSpan, batch: ScopeBatch, dropped: DroppedFields) -> spans.Span:
-        raw, trace_id = self._last_trace  # spans of one trace, and children of one span, mostly stand together
+        raw, trace_id = self._last_trace
         if message.trace_id != raw:
             raw = message.trace_id
             trace_id = self._id(raw, _TRACE_DIGITS, "traceId") or _no_id("traceId")
             self._last_trace = raw, trace_id
         span_id = self._id(message.span_id, _SPAN_DIGITS, "spanId") or _no_id("spanId")
         start_ns, end_ns = message.start_time_unix_nano, message.end_time_unix_nano
+        # The fast test passes nearly all spans; the others are checked one by one, for an exact reason.
         if not start_ns or not end_ns or not 0 < start_ns <= end_ns <= _MAX_TIME:
             start_ns, end_ns = _times(start_ns, end_ns)
         kind = SPAN_KINDS.get(message.kind) or _refused("kind", "SpanKind", message.kind)
@@ -388,7 +392,7 @@ class OtlpSpanBuilder(ABC):
             resource=batch.resource,
         )
         if message.dropped_attributes_count or message.dropped_events_count or message.dropped_links_count:
-            return msgspec.structs.replace(  # seldom, and a Span of more than 15 fields takes four times as long
+            return msgspec.structs.replace(  # rare, and making a Span with more than 15 fields takes four times as long
                 span,
                 dropped_attributes_count=message.dropped_attributes_count or 0,
                 dropped_events_count=message.dropped_events_count or 0,
@@ -444,10 +448,10 @@ class OtlpSpanBuilder(ABC):
         )
 
     def _id(self, raw: object, digits: int, field: str) -> str | None:
-        """Check an id; None for one that is empty or all zeros, which is how OTLP writes that there is none."""
+        """Check an id; None if it is empty or all zeros, which means "no id" in OTLP. Raises Refused."""
         is_id = _HEX[digits]
         if isinstance(raw, str) and is_id(raw) and raw not in _ZEROS:
-            return raw  # as nearly all are in JSON
+            return raw  # fast path: nearly all ids in JSON
         text = self.hex(raw, digits)
         if is_id(text):
             return text if text not in _ZEROS else None
@@ -462,7 +466,7 @@ def scope_of(message: OtlpScope | None) -> spans.Scope:
 
 
 def finite(number: float, site: Site, dropped: DroppedFields) -> float | None:
-    """Give the number; None, noted in `dropped`, for NaN and the infinities."""
+    """The number; NaN and infinities become None and are noted in `dropped`, because JSON has no such numbers."""
     if math.isfinite(number):
         return number
     dropped.note(attribute_path(site), "not a finite number")
@@ -478,7 +482,7 @@ def _refused(field: str, enum: str, value: object) -> NoReturn:
 
 
 def _times(start: int | None, end: int | None) -> tuple[int, int | None]:
-    """Check when a span started and ended. Raises Refused."""
+    """Check the start and the end of a span (ns). Raises Refused."""
     start_ns = _time(start, "startTimeUnixNano")
     if start_ns is None:
         raise Refused("bad field", "startTimeUnixNano", "a span needs a start time")
@@ -489,7 +493,7 @@ def _times(start: int | None, end: int | None) -> tuple[int, int | None]:
 
 
 def _time(raw: int | None, field: str) -> int | None:
-    """Check a time; 0 is how OTLP writes an unknown one."""
+    """Check a time (ns); None for 0, which means "unknown" in OTLP. Raises Refused."""
     if raw and not 0 < raw <= _MAX_TIME:
         raise Refused("bad field", field, f"{raw} is before 1970 or does not fit 63 bits")
     return raw or None
