@@ -48,8 +48,8 @@ class RecordedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `choice`, `token_start` and `token_end` say which part of a call it judges. `facts` are attributes of the rollout
     that were given with it, as JSON; without a value and a label there is nothing else. `position` orders the rewards
-    of one span and tells them apart: its events, then its attributes, then its log records. `order` sorts those
-    of one time that stand on different spans.
+    of one span and tells them apart: its events, then its attributes, then its log records. Those with an
+    `order` are behind all without, sorted by it.
     """
 
     name: str
