@@ -265,12 +265,13 @@ def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewa
     credit by   has one reward            key of a turn      compared with others of its group
     rollout     all turns of a rollout    its rollout        all
     step        turns of one step         rollout and step   those of the same step
-    call        a turn                    its position       those of the call at the same place
+    call        a turn                    its position       those of the call at the same place (`_places`)
 
     Of several turns with one key, the first that was given a reward has it for a rollout, the last turn for a step.
     """
     rows, steps = columns.turn_rows, columns.step[columns.turn_calls]
     has_key = ~chosen.refused.known[rows]
+    is_policys = ~chosen.left_out.where(NOT_THE_POLICYS.__contains__)
     match credit.per:
         case "rollout":
             keys, moments = rows, np.zeros(len(rows), np.int64)
@@ -278,8 +279,8 @@ def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewa
             keys, moments = rows * len(steps.values) + steps.codes, steps.codes
             has_key &= steps.known
         case "call":
-            keys, moments = np.arange(len(rows)), columns.call
-    turns = np.flatnonzero(has_key & ~chosen.left_out.where(NOT_THE_POLICYS.__contains__))
+            keys, moments = np.arange(len(rows)), _places(columns, has_key & is_policys)
+    turns = np.flatnonzero(has_key & is_policys)
     distinct, first, places = _distinct(keys[turns])
     order = np.flatnonzero(given.known[turns])[::-1] if credit.per == "rollout" else np.arange(len(turns))
     deciding = np.full(len(distinct), -1)  # the turn whose reward counts: the last that is assigned
@@ -309,6 +310,17 @@ def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewa
         parts={name: np.where(is_usable, one.values[rewarded_rows], np.nan) for name, one in named.items()},
         of_turns=of_turns,
     )
+
+
+def _places(columns: Columns, compared: Flags) -> Ints:
+    """The place of each turn's call: how many of its rollout's calls completed a turn that is `compared` before it.
+
+    So neither a judge's call nor one that failed and was asked again has a place of its own. Shape: (turns,).
+    """
+    has_place = np.zeros(len(columns.call_rows), np.bool_)
+    has_place[columns.turn_calls[compared]] = True
+    before = np.concatenate([[0], np.cumsum(has_place & ~columns.failed)])
+    return before[columns.turn_calls] - before[columns.call_offsets[columns.turn_rows]]
 
 
 def _distinct(keys: Ints) -> tuple[Ints, Ints, Ints]:

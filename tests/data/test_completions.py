@@ -17,8 +17,9 @@ from art_otel.errors import UsageError
 from art_otel.exporting import installed_exporters
 from art_otel.trajectories import Trajectory, with_turns
 from art_otel.trajectories.wholeness import count_gaps
+from tests.data.rollouts import rollout
 from tests.data.token_rollouts import judged, skip_reason, stored, talk
-from tests.trajectories.calls import with_sampled
+from tests.trajectories.calls import call, choice, with_sampled
 
 COMPLETIONS = [
     ("policy", "planner", {}),
@@ -34,11 +35,11 @@ def sampled(rollout_id: str = "r", completions=COMPLETIONS, **fields) -> Traject
     """A conversation of these completions, with two tokens each."""
     one = talk(rollout_id, *[2] * len(completions), **fields)
     calls = []
-    for call, (model, agent, facts) in zip(one.calls, completions, strict=True):
+    for asked, (model, agent, facts) in zip(one.calls, completions, strict=True):
         reason = facts.get("finish_reason", "stop")
-        choices = tuple(structs.replace(choice, finish_reason=reason) for choice in call.choices)
+        choices = tuple(structs.replace(turn, finish_reason=reason) for turn in asked.choices)
         told = {"request_model": model, "agent": agent, "marked_untrained": facts.get("marked_untrained")}
-        calls.append(structs.replace(call, choices=choices, **told))
+        calls.append(structs.replace(asked, choices=choices, **told))
     return replace(one, calls=tuple(calls))
 
 
@@ -277,6 +278,34 @@ def test_what_is_not_the_policys_counts_in_no_baseline():
     ]
     (batch,) = art_otel.batches(of_steps, credit=step_reward(), advantage="centered", models="policy")
     assert advantages(batch) == [[-0.5] * 2, [0.5] * 2]
+
+
+BETWEEN = {
+    "refused": call(1, "q a q2", None, request_model="policy", error_type="RateLimitError"),
+    "broken off": call(1, "q a q2", [0, 100, 2], choice("b", [102]), request_model="policy", error_type="Timeout"),
+    "a judge's": call(1, "rate", [7], choice("0.5", [9]), request_model="judge"),
+    "marked": call(1, "rate", [7], choice("0.5", [9]), request_model="policy", marked_untrained="judge"),
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN.values(), ids=BETWEEN)
+def test_a_call_is_compared_with_that_at_its_place_among_those_that_the_policy_completed(between):
+    """What failed before it was asked again, or is not the policy's, moves none of the calls behind it."""
+
+    def judged_calls(rollout_id, first, second, *others):
+        calls = [
+            call(0, "q", [0], choice("a", [100]), request_model="policy"),
+            *others,
+            call(2, "q a q2", [0, 100, 2], choice("b", [102]), request_model="policy"),
+        ]
+        rewards = (judged(first, call=0), judged(second, call=2))
+        return rollout(calls, rollout_id, group_id="g", rewards=rewards)
+
+    found = [judged_calls("r", 1.0, 10.0), judged_calls("s", 2.0, 20.0, between)]
+    with stored(found) as folder:
+        for sources in (found, folder):
+            (batch,) = art_otel.batches(sources, credit=call_reward(), advantage="centered", models="policy")
+            assert sorted(batch.advantages[batch.loss_mask].tolist()) == [-5.0, -0.5, 0.5, 5.0]
 
 
 def test_a_rollout_that_is_marked_counts_in_no_baseline_and_in_no_file(tmp_path):
