@@ -10,6 +10,9 @@ with the others.
     models=["policy"], length="mask"
                    trained          another model        cut at max_tokens: context only
 
+What is wrong with a call that another model or agent answered is not what is wrong with the policy: where somebody
+chose by these, its failure refuses no rollout.
+
 Unknown is never fresh where freshness was asked for.
 """
 
@@ -20,7 +23,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from art_otel.data.columns import Coded, ColumnPart, Columns, Flags, reason_where
+from art_otel.calls import CallRecord
+from art_otel.data.columns import UNKNOWN, Coded, ColumnPart, Columns, Flags, reason_where
 from art_otel.data.model_names import (
     ANOTHER_MODEL,
     is_among,
@@ -31,7 +35,7 @@ from art_otel.data.model_names import (
 from art_otel.data.selection import ENDED_ON_FAILURE, Selection, View
 from art_otel.data.sources import Chunk, read_columns, why_left_out
 from art_otel.errors import UsageError
-from art_otel.trajectories import CONTEXT_EXCEEDED, FAILED_CALL, concern_of
+from art_otel.trajectories import CONTEXT_EXCEEDED, FAILED_CALL, concern_of, end_of
 
 MARKED: Final = "marked untrained"
 ANOTHER_AGENT: Final = "another agent"
@@ -55,9 +59,11 @@ class Chosen(NamedTuple):
     """What is chosen of some columns.
 
     `refused` is why a rollout is left out as a whole, `left_out` why an option leaves a completion out, `untrained` why
-    it must not be trained where this is learned from; each is None where it is not. Shapes: (rollouts,) and (turns,).
+    it must not be trained where this is learned from; each is None where it is not. `end` is how the sampling of what
+    is chosen ended. Shapes: (rollouts,) and (turns,).
     """
 
+    end: Coded
     refused: Coded
     left_out: Coded
     untrained: Coded
@@ -66,6 +72,8 @@ class Chosen(NamedTuple):
 def parts_for(selection: Selection) -> frozenset[ColumnPart]:
     """What has to be read to choose by these options."""
     parts: set[ColumnPart] = {"choosing"}
+    if selection.chooses_models:
+        parts.add("blaming")
     if selection.version is not None:
         parts.add("crediting")
     if selection.rollouts is not None:
@@ -78,7 +86,8 @@ def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None
 
     `of_parts` is why the part that a rollout stands in is left out unread. Shape: (rollouts,).
     """
-    left_out = left_out_by(selection, columns)
+    end = _end(columns, _is_chosen(columns, selection)) if selection.chooses_models else columns.end
+    left_out = left_out_by(selection, columns, end)
     refused = Coded.of(of_parts).or_else(reason_where(~columns.split.where(selection.takes_split), "split"))
     if selection.training_step is not None:
         taken = columns.training_step.where(selection.training_step.__contains__)
@@ -90,12 +99,12 @@ def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None
         allowed: frozenset[str] = selection.allow_incomplete or frozenset()
         refused = refused.or_else(_gaps(columns, allowed, selection.view))
         if ENDED_ON_FAILURE not in allowed:
-            refused = refused.or_else(reason_where(columns.end.equals(FAILED_CALL), ENDED_ON_FAILURE))
+            refused = refused.or_else(reason_where(end.equals(FAILED_CALL), ENDED_ON_FAILURE))
     if selection.status is not None:
         taken = columns.status.where(selection.status.__contains__)
         # A context that was exceeded is as valid as `ok`, also where the function let the server's error out.
         if "ok" in selection.status:
-            taken |= columns.status.equals("error") & columns.end.equals(CONTEXT_EXCEEDED)
+            taken |= columns.status.equals("error") & end.equals(CONTEXT_EXCEEDED)
         refused = refused.or_else(reason_where(~taken, "status"))
     if selection.version is not None:
         refused = refused.or_else(_versions(columns, selection.version, selection.max_staleness, left_out))
@@ -108,14 +117,14 @@ def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None
     )
     is_none = (columns.turns > 0) & (counts.sum(axis=0) == columns.turns)
     most = Coded(np.where(is_none, counts.argmax(axis=0), len(NOT_THE_POLICYS)), (*NOT_THE_POLICYS, None))
-    return Chosen(refused.or_else(most), left_out, untrained(columns, selection))
+    return Chosen(end, refused.or_else(most), left_out, untrained(columns, selection))
 
 
-def left_out_by(selection: Selection, columns: Columns) -> Coded:
+def left_out_by(selection: Selection, columns: Columns, end: Coded) -> Coded:
     """Why an option leaves each completion out, the first of these reasons; None where none does. Shape: (turns,)."""
     calls = columns.turn_calls
     is_cut = columns.finish_reason.equals("length")
-    is_exceeded = columns.end.equals(CONTEXT_EXCEEDED)[columns.turn_rows]
+    is_exceeded = end.equals(CONTEXT_EXCEEDED)[columns.turn_rows]
     rules = [
         (columns.marked_untrained.known[calls], MARKED),
         (~columns.model.where(lambda model: is_among(selection.models, model))[calls], ANOTHER_MODEL),
@@ -147,6 +156,40 @@ def untrained(columns: Columns, selection: Selection) -> Coded:
         return tokens
     texts = columns.text_untrained.without(columns.has_tokens)
     return tokens.without(~columns.has_tokens).or_else(texts)
+
+
+def _is_chosen(columns: Columns, selection: Selection) -> Flags:
+    """Which calls are of a model and an agent that are chosen. Shape: (calls,)."""
+    return columns.model.where(lambda model: is_among(selection.models, model)) & columns.agent.where(
+        lambda agent: is_among(selection.agents, agent)
+    )
+
+
+def _end(columns: Columns, is_chosen: Flags) -> Coded:
+    """How the sampling of each rollout ended, as far as its chosen calls say. Shape: (rollouts,)."""
+    ends: list[str | None] = list(columns.end)
+    for row in np.flatnonzero(columns.any_call(columns.failed) & columns.any_call(~is_chosen)).tolist():
+        first, behind = columns.call_offsets[row : row + 2].tolist()
+        ends[row] = end_of([_outcome(columns, call) for call in range(first, behind) if is_chosen[call]])
+    return Coded.of(ends)
+
+
+def _outcome(columns: Columns, call: int) -> CallRecord:
+    """What is known of when and how a call ended."""
+    error_type, failure, marked = (
+        column.values[column.codes[call]] for column in (columns.error_type, columns.failure, columns.marked_untrained)
+    )
+    return CallRecord(
+        trace_id="",
+        span_id="",
+        operation_name="",
+        start_ns=int(columns.start_ns[call]),
+        end_ns=None if (end_ns := int(columns.end_ns[call])) == UNKNOWN else end_ns,
+        error_type=error_type,
+        error="" if columns.failed[call] else None,
+        failure=failure,
+        marked_untrained=marked,
+    )
 
 
 def _gaps(columns: Columns, allowed: frozenset[str], view: View) -> Coded:

@@ -101,9 +101,9 @@ def code_type(count: int) -> type[np.integer[Any]]:
     return np.int8 if count < 2**7 else np.int16 if count < 2**15 else np.int32
 
 
-ColumnPart: TypeAlias = Literal["choosing", "crediting", "counting", "masks", "naming"]
-"""What a column is read for: what is chosen, more than the final reward, how many tokens there are, their masks, or
-the ids of rollouts, which take more memory than all else."""
+ColumnPart: TypeAlias = Literal["choosing", "blaming", "crediting", "counting", "masks", "naming"]
+"""What a column is read for: what is chosen, which call is to blame for what is wrong with a rollout, more than the
+final reward, how many tokens there are, their masks, or the ids of rollouts, which take more memory than all else."""
 
 
 Owner: TypeAlias = Literal["rollout", "gap", "call", "turn", "span", "reward"]
@@ -207,6 +207,10 @@ class Columns:
     version_end: Annotated[Coded, ColumnSource("call", "policy_version_end", "crediting")]
     logprobs_mode: Annotated[Coded, ColumnSource("call")]
     failed: Annotated[Flags, ColumnSource("call")]
+    error_type: Annotated[Coded, ColumnSource("call", part="blaming")]
+    failure: Annotated[Coded, ColumnSource("call", part="blaming")]
+    start_ns: Annotated[Ints, ColumnSource("call", part="blaming")]
+    end_ns: Annotated[Ints, ColumnSource("call", part="blaming")]
     closed: Annotated[Flags, ColumnSource("call", get=_is_closed)]
     has_media: Annotated[Flags, ColumnSource("call", "media")]
     is_constrained: Annotated[Flags, ColumnSource("call")]

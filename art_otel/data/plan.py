@@ -14,7 +14,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias, cast
 
@@ -173,7 +173,7 @@ def make_plan(
     is_several = np.isin(np.arange(len(columns)), learned.several_models.rollouts)
     return Plan(
         decisions=decide(
-            columns,
+            replace(columns, end=chosen.end) if selection.chooses_models else columns,
             chunks,
             chosen.refused.or_else(reason_where(is_several, SEVERAL)),
             chosen.untrained,

@@ -55,6 +55,7 @@ _LISTS: Final = {
 
 _MADE: Final[Mapping[str, tuple[str, ...]]] = {
     "incomplete_reasons": (), "calls": (), "turns": (), "rewards": (), "weight_versions": (),
+    "error_type": (),  # read for `failed`
     "drifts": ("calls.list.element.drifted_at",),
     "sampling_mask": ("turns.list.element.sampling_mask.list.element.list.element",),
     "rewritten_prompts": ("calls.list.element.rewritten_at",),
@@ -122,8 +123,8 @@ def _reduced(table: pa.Table, group: RowGroup | None, parquet: pq.ParquetFile | 
     """The table with what is needed of the long texts of calls: those of all calls may be more than one array holds."""
     calls, ends = _flattened(table.column("calls"))
     by_name = {name: pc.struct_field(calls, name) for name in calls.type.names}
-    error_type, error, parameters = (by_name.pop(name) for name in ("error_type", "error", "parameters"))
-    by_name["failed"] = pc.or_(error_type.is_valid(), error.is_valid())
+    error, parameters = by_name.pop("error"), by_name.pop("parameters")
+    by_name["failed"] = pc.or_(by_name["error_type"].is_valid(), error.is_valid())
     by_name["media"] = pa.array(_lengths(by_name["media"]) > 0)
     by_name["closed"] = by_name.pop("closed_by_app").is_valid()
     by_name |= _asked(parameters, by_name["logprobs_mode"])

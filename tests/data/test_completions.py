@@ -396,6 +396,44 @@ def test_what_a_judge_met_says_nothing_of_the_policy():
     assert [count_gaps([call]) for call in calls] == [{}, {"content masked": 1}]
 
 
+def policys(number, **fields):
+    one = call(number, f"q{number}", [number], choice("a", [100 + number]), request_model="policy")
+    return structs.replace(one, **fields)
+
+
+def judges(number, **fields):
+    one = call(number, f"j{number}", [number], choice("1", [200]), request_model="judge", agent="critic")
+    return structs.replace(one, **fields)
+
+
+ENDINGS = [
+    ([policys(0), judges(1, error_type="Timeout")], {}),
+    ([policys(0), judges(1, error_type="Timeout", failure="context exceeded")], {}),
+    ([policys(0), policys(1, error_type="Timeout"), judges(2)], {"ended on a failed call": 1}),
+    ([policys(0, error_type="Timeout"), policys(1), judges(2)], {}),
+    # Only another call of the policy's that was faster makes a cancelled one the end of nothing.
+    (
+        [policys(0), judges(1, end_ns=7), policys(2, end_ns=9, error_type="CancelledError")],
+        {"ended on a failed call": 1},
+    ),
+    ([policys(0), policys(1, end_ns=7), policys(2, end_ns=9, error_type="CancelledError"), judges(3)], {}),
+]
+
+
+@pytest.mark.parametrize("chosen", [{"models": "policy"}, {"agents": "!critic"}])
+@pytest.mark.parametrize(("calls", "skipped"), ENDINGS)
+def test_calls_that_are_not_chosen_do_not_say_how_the_policy_ended(calls, skipped, chosen):
+    """In memory and in files, as if they were marked."""
+    marked = [structs.replace(one, marked_untrained=one.agent and "judge") for one in calls]
+    for found, options in (([rollout(calls, reward=1.0)], chosen), ([rollout(marked, reward=1.0)], {})):
+        with stored(found) as folder:
+            for sources in (found, folder):
+                batches = art_otel.batches(sources, advantage=None, context_exceeded="drop", **options)
+                assert len(list(batches)) == (not skipped)
+                assert batches.report.trajectories_skipped == skipped
+                assert not batches.report.context_exceeded
+
+
 @pytest.mark.parametrize(
     ("one", "other", "is_one"),
     [
