@@ -11,7 +11,7 @@ with the others.
                    trained          another model        cut at max_tokens: context only
 
 What is wrong with a call that another model or agent answered is not what is wrong with the policy: where somebody
-chose by these, its failure refuses no rollout.
+chose by these, neither its failure nor what is lost of it refuses a rollout.
 
 Unknown is never fresh where freshness was asked for.
 """
@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from art_otel.calls import CallRecord
-from art_otel.data.columns import UNKNOWN, Coded, ColumnPart, Columns, Flags, reason_where
+from art_otel.data.columns import UNKNOWN, Coded, ColumnPart, Columns, Flags, Ints, reason_where
 from art_otel.data.model_names import (
     ANOTHER_MODEL,
     is_among,
@@ -35,7 +35,7 @@ from art_otel.data.model_names import (
 from art_otel.data.selection import ENDED_ON_FAILURE, Selection, View
 from art_otel.data.sources import Chunk, read_columns, why_left_out
 from art_otel.errors import UsageError
-from art_otel.trajectories import CONTEXT_EXCEEDED, FAILED_CALL, concern_of, end_of
+from art_otel.trajectories import CONTEXT_EXCEEDED, FAILED_CALL, concern_of, end_of, kinds_of
 
 MARKED: Final = "marked untrained"
 ANOTHER_AGENT: Final = "another agent"
@@ -86,7 +86,8 @@ def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None
 
     `of_parts` is why the part that a rollout stands in is left out unread. Shape: (rollouts,).
     """
-    end = _end(columns, _is_chosen(columns, selection)) if selection.chooses_models else columns.end
+    is_chosen = _is_chosen(columns, selection)
+    end = _end(columns, is_chosen) if selection.chooses_models else columns.end
     left_out = left_out_by(selection, columns, end)
     refused = Coded.of(of_parts).or_else(reason_where(~columns.split.where(selection.takes_split), "split"))
     if selection.training_step is not None:
@@ -97,7 +98,7 @@ def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None
         refused = refused.or_else(reason_where(~taken, NOT_CHOSEN))
     if selection.allow_incomplete is not True:
         allowed: frozenset[str] = selection.allow_incomplete or frozenset()
-        refused = refused.or_else(_gaps(columns, allowed, selection.view))
+        refused = refused.or_else(_gaps(columns, allowed, selection.view, is_chosen))
         if ENDED_ON_FAILURE not in allowed:
             refused = refused.or_else(reason_where(end.equals(FAILED_CALL), ENDED_ON_FAILURE))
     if selection.status is not None:
@@ -192,11 +193,12 @@ def _outcome(columns: Columns, call: int) -> CallRecord:
     )
 
 
-def _gaps(columns: Columns, allowed: frozenset[str], view: View) -> Coded:
+def _gaps(columns: Columns, allowed: frozenset[str], view: View, is_chosen: Flags) -> Coded:
     """The first incomplete reason of each rollout, by the alphabet, that leaves it out. Shape: (rollouts,).
 
     A reason leaves out only where it concerns what is trained: token ids are asked for the gaps of ids, text for those
-    of text. Whoever makes ids of text asks for both, in rollouts where ids are made.
+    of text. Whoever makes ids of text asks for both, in rollouts where ids are made. A reason that gaps of other calls
+    than the chosen ones give, and no chosen one, concerns nothing that is trained.
     """
 
     def concerns(reason: str | None, what: View) -> bool:
@@ -207,11 +209,27 @@ def _gaps(columns: Columns, allowed: frozenset[str], view: View) -> Coded:
     if view == "made tokens":
         is_made = columns.any_turn(~columns.has_tokens)
         leaving_out &= is_made[rows] | gaps.where(lambda reason: concerns(reason, "tokens"))
+    leaving_out &= ~_of_others_alone(columns, rows, is_chosen)
     names = sorted(gaps.values[:-1])
     ranks = np.array([*map(names.index, gaps.values[:-1]), len(names)], np.int64)[gaps.codes]
     first = np.full(len(columns), len(names))
     np.minimum.at(first, rows[leaving_out], ranks[leaving_out])
     return Coded(first, [*(f"incomplete: {name}" for name in names), None])
+
+
+def _of_others_alone(columns: Columns, rows: Ints, is_chosen: Flags) -> Flags:
+    """Which incomplete reasons are given by calls that are not chosen, and by no chosen one. Shape: (gaps,)."""
+    calls = np.repeat(np.arange(len(is_chosen)), columns.call_gaps)
+    is_counted = ~columns.marked_untrained.known[calls]  # a marked call gives no reason
+    of_others = np.zeros(len(rows), np.bool_)
+    for reason in columns.gap.values[:-1]:
+        gives = columns.call_gap.where(kinds_of(reason).__contains__) & is_counted
+        by_others, by_chosen = (
+            np.bincount(columns.call_rows[calls[gives & by]], minlength=len(columns)) > 0
+            for by in (~is_chosen[calls], is_chosen[calls])
+        )
+        of_others |= columns.gap.equals(reason) & (by_others & ~by_chosen)[rows]
+    return of_others
 
 
 _NOT_FRESH: Final = (None, "", "policy version without a number", "no policy version")

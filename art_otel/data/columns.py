@@ -106,8 +106,9 @@ ColumnPart: TypeAlias = Literal["choosing", "blaming", "crediting", "counting", 
 final reward, how many tokens there are, their masks, or the ids of rollouts, which take more memory than all else."""
 
 
-Owner: TypeAlias = Literal["rollout", "gap", "call", "turn", "span", "reward"]
-"""What has the field: rollouts, their incomplete reasons, calls, turns, ranges of tokens of one version, or rewards."""
+Owner: TypeAlias = Literal["rollout", "gap", "call", "call gap", "turn", "span", "reward"]
+"""What has the field: rollouts, their incomplete reasons, calls, gaps of these, turns, ranges of tokens of one version,
+or rewards."""
 
 
 class ColumnSource(NamedTuple):
@@ -174,8 +175,9 @@ def _logprobs(turn: Turn) -> NDArray[np.float32] | None:
 class Columns:
     """Every column, once, with where it comes from. Those that nobody asked for are unknown.
 
-    Shapes: (rollouts,), (gaps,), (calls,), (turns,), (version spans,) and (rewards,). Of what is a list in objects and
-    in files there are numbers of items. A reward is NaN where nobody gave one, infinite where somebody gave NaN.
+    Shapes: (rollouts,), (gaps,), (calls,), (call gaps,), (turns,), (version spans,) and (rewards,). Of what is a list
+    in objects and in files there are numbers of items. A reward is NaN where nobody gave one, infinite where somebody
+    gave NaN.
     """
 
     rollout_id: Annotated[Texts, ColumnSource("rollout", part="naming")]
@@ -211,6 +213,7 @@ class Columns:
     failure: Annotated[Coded, ColumnSource("call", part="blaming")]
     start_ns: Annotated[Ints, ColumnSource("call", part="blaming")]
     end_ns: Annotated[Ints, ColumnSource("call", part="blaming")]
+    call_gaps: Annotated[Ints, ColumnSource("call", "gaps", "blaming")]
     closed: Annotated[Flags, ColumnSource("call", get=_is_closed)]
     has_media: Annotated[Flags, ColumnSource("call", "media")]
     is_constrained: Annotated[Flags, ColumnSource("call")]
@@ -218,6 +221,8 @@ class Columns:
     is_altered: Annotated[Flags, ColumnSource("call", part="counting", get=attrgetter("sampling.is_altered"))]
     is_greedy: Annotated[Flags, ColumnSource("call", part="counting", get=attrgetter("sampling.is_greedy"))]
     is_uncounted: Annotated[Flags, ColumnSource("call", part="counting")]
+
+    call_gap: Annotated[Coded, ColumnSource("call gap", "kind", "blaming")]
 
     call: Annotated[Ints, ColumnSource("turn")]
     choice: Annotated[Ints, ColumnSource("turn", part="crediting")]
@@ -402,6 +407,9 @@ def columns_of(trajectories: Sequence[Trajectory], parts: frozenset[ColumnPart] 
         "rollout": trajectories,
         "gap": [reason for one in trajectories for reason in one.incomplete_reasons],
         "call": [call for one in trajectories for call in one.calls],
+        "call gap": [gap for one in trajectories for call in one.calls for gap in call.gaps]
+        if "blaming" in parts
+        else [],
         "turn": turns,
         "span": [span for turn in turns for span in turn.weight_versions or ()] if "crediting" in parts else [],
         "reward": [reward for one in trajectories for reward in one.rewards],
@@ -433,7 +441,7 @@ def narrow(numbers: Ints) -> Ints:
 
 def unknown_of(name: str) -> int:
     """The number that stands for one that nobody knows; counts of what was not read are 0."""
-    return 0 if name in ("drifts", "rewritten_prompts", "version_spans") else UNKNOWN
+    return 0 if name in ("drifts", "rewritten_prompts", "version_spans", "call_gaps") else UNKNOWN
 
 
 def _whole(value: int | Sized | None, unknown: int) -> int:

@@ -47,6 +47,7 @@ _LISTS: Final = {
     "rollout": "",
     "gap": "incomplete_reasons.list.element.",
     "call": "calls.list.element.",
+    "call gap": "calls.list.element.gaps.list.element.",
     "turn": "turns.list.element.",
     "span": "turns.list.element.weight_versions.list.element.",
     "reward": "rewards.list.element.",
@@ -54,7 +55,7 @@ _LISTS: Final = {
 """The paths of Parquet under which the fields of objects stand."""
 
 _MADE: Final[Mapping[str, tuple[str, ...]]] = {
-    "incomplete_reasons": (), "calls": (), "turns": (), "rewards": (), "weight_versions": (),
+    "incomplete_reasons": (), "calls": (), "turns": (), "rewards": (), "weight_versions": (), "gaps": (),
     "error_type": (),  # read for `failed`
     "drifts": ("calls.list.element.drifted_at",),
     "sampling_mask": ("turns.list.element.sampling_mask.list.element.list.element",),
@@ -187,11 +188,12 @@ def _columns(tables: Sequence[pa.Table], read: frozenset[ColumnPart]) -> Columns
     )
     structs = {"rollout": rollouts, "gap": gaps, "call": calls, "turn": turns, "reward": rewards}
     structs["span"], _ = _flattened(_field(turns, "weight_versions"))
+    structs["call gap"], _ = _flattened(_field(calls, "gaps"))
     made = _where_trees_part(rollouts, calls, call_offsets, turns, turn_offsets)
     columns: dict[str, Any] = {}
     for name, kind, source in COLUMNS:
         if source.part not in read:
-            columns[name] = unread(name, kind, 0 if source.of == "span" else len(structs[source.of]))
+            columns[name] = unread(name, kind, 0 if source.of in ("span", "call gap") else len(structs[source.of]))
             continue
         values = made[name] if name in made else _field(structs[source.of], source.name)
         if kind is Coded:

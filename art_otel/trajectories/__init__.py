@@ -86,3 +86,4 @@ if not defer_imports(__name__):
     from art_otel.trajectories.wholeness import Cure as Cure
     from art_otel.trajectories.wholeness import concern_of as concern_of
     from art_otel.trajectories.wholeness import cure_of_gap as cure_of_gap
+    from art_otel.trajectories.wholeness import kinds_of as kinds_of

@@ -434,6 +434,32 @@ def test_calls_that_are_not_chosen_do_not_say_how_the_policy_ended(calls, skippe
                 assert not batches.report.context_exceeded
 
 
+MASKED = (Gap(kind="masked", field="prompt", evidence="[REDACTED]"),)
+CUT = (Gap(kind="cut", field="prompt", evidence="..."),)
+GAPS = [
+    ([policys(0), judges(1, gaps=MASKED)], None),
+    ([policys(0), judges(1, gaps=(*MASKED, *CUT)), policys(2, gaps=CUT)], "incomplete: content cut"),
+    ([policys(0, gaps=MASKED), judges(1, gaps=MASKED)], "incomplete: content masked"),
+    ([policys(0, gaps=MASKED), judges(1)], "incomplete: content masked"),
+    ([policys(0), judges(1, gaps=MASKED), policys(2, gaps=MASKED, marked_untrained="user")], None),
+]
+
+
+@pytest.mark.parametrize("chosen", [{"models": "policy"}, {"agents": "!critic"}])
+@pytest.mark.parametrize(("calls", "reason"), GAPS)
+def test_what_is_lost_of_calls_that_are_not_chosen_is_missing_nowhere(calls, reason, chosen):
+    """In memory and in files. What is missing elsewhere counts whoever is chosen."""
+    for others in ({}, {"spans missing": 1}):
+        one = rollout(calls, reward=1.0, incomplete_reasons={**count_gaps(calls), **others})
+        skipped = reason or (others and "incomplete: spans missing") or None
+        with stored([one]) as folder:
+            for sources in ([one], folder):
+                found = message_batches(sources, **chosen)
+                assert sum(map(len, found)) == (0 if skipped else 1)
+                assert found.report.trajectories_skipped == ({skipped: 1} if skipped else {})
+                assert not list(message_batches(sources, models="*"))
+
+
 @pytest.mark.parametrize(
     ("one", "other", "is_one"),
     [
