@@ -49,8 +49,8 @@ class RecordedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `choice`, `token_start` and `token_end` are the judged part of a call. `facts` are attributes of the rollout that
     were given with the reward, as JSON; a record without value and label has only facts. `position` identifies and
-    orders the rewards of one span: events, then attributes, then log records. `order` sorts rewards of equal time on
-    different spans.
+    orders the rewards of one span: events, then attributes, then log records. Rewards with an `order` come after all
+    without one, sorted by it.
     """
 
     name: str

@@ -9,6 +9,9 @@ Invariant: a rollout is chosen, or has one reason: the first that applies in `ch
 is trained, or has one reason from an option (`left_out_by`), or a verdict (`untrained`). Reasons that a completion is
 not the policy's come before reasons of how the policy sampled it.
 
+What is wrong with a call of a model or agent that was not chosen is not the policy's: neither the failure of such a
+call nor what is lost of it refuses a rollout.
+
 If the user asks for a policy version, an unknown version counts as a wrong one.
 """
 
@@ -19,7 +22,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from art_otel.data.columns import Coded, ColumnPart, Columns, Flags, reason_where
+from art_otel.calls import CallRecord
+from art_otel.data.columns import UNKNOWN, Coded, ColumnPart, Columns, Flags, Ints, reason_where
 from art_otel.data.model_names import (
     ANOTHER_MODEL,
     is_among,
@@ -30,7 +34,7 @@ from art_otel.data.model_names import (
 from art_otel.data.selection import ENDED_ON_FAILURE, Selection, View
 from art_otel.data.sources import Chunk, read_columns, why_left_out
 from art_otel.errors import UsageError
-from art_otel.trajectories import CONTEXT_EXCEEDED, FAILED_CALL, concern_of
+from art_otel.trajectories import CONTEXT_EXCEEDED, FAILED_CALL, concern_of, end_of, kinds_of
 
 MARKED: Final = "marked untrained"
 ANOTHER_AGENT: Final = "another agent"
@@ -54,9 +58,11 @@ class Chosen(NamedTuple):
     """The reasons why rollouts and completions are not trained; None where there is no such reason.
 
     `refused`: why a rollout is left out as a whole. Shape: (rollouts,). `left_out`: why an option leaves a completion
-    out. `untrained`: the verdict why a completion must not be trained. Shapes: (turns,).
+    out. `untrained`: the verdict why a completion must not be trained. Shapes: (turns,). `end` is how the sampling of
+    the chosen calls of a rollout ended. Shape: (rollouts,).
     """
 
+    end: Coded
     refused: Coded
     left_out: Coded
     untrained: Coded
@@ -65,6 +71,8 @@ class Chosen(NamedTuple):
 def parts_for(selection: Selection) -> frozenset[ColumnPart]:
     """The parts of the columns that these options need."""
     parts: set[ColumnPart] = {"choosing"}
+    if selection.chooses_models:
+        parts.add("blaming")
     if selection.version is not None:
         parts.add("crediting")
     if selection.rollouts is not None:
@@ -77,7 +85,9 @@ def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None
 
     `of_parts` is the reason why a rollout's part file is left out unread, or None. Shape: (rollouts,).
     """
-    left_out = left_out_by(selection, columns)
+    is_chosen = _is_chosen(columns, selection)
+    end = _end(columns, is_chosen) if selection.chooses_models else columns.end
+    left_out = left_out_by(selection, columns, end)
     refused = Coded.of(of_parts).or_else(reason_where(~columns.split.where(selection.takes_split), "split"))
     if selection.training_step is not None:
         taken = columns.training_step.where(selection.training_step.__contains__)
@@ -87,14 +97,14 @@ def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None
         refused = refused.or_else(reason_where(~taken, NOT_CHOSEN))
     if selection.allow_incomplete is not True:
         allowed: frozenset[str] = selection.allow_incomplete or frozenset()
-        refused = refused.or_else(_gaps(columns, allowed, selection.view))
+        refused = refused.or_else(_gaps(columns, allowed, selection.view, is_chosen))
         if ENDED_ON_FAILURE not in allowed:
-            refused = refused.or_else(reason_where(columns.end.equals(FAILED_CALL), ENDED_ON_FAILURE))
+            refused = refused.or_else(reason_where(end.equals(FAILED_CALL), ENDED_ON_FAILURE))
     if selection.status is not None:
         taken = columns.status.where(selection.status.__contains__)
         # A rollout that exceeded its context is valid, even if the app's function raised the server's error.
         if "ok" in selection.status:
-            taken |= columns.status.equals("error") & columns.end.equals(CONTEXT_EXCEEDED)
+            taken |= columns.status.equals("error") & end.equals(CONTEXT_EXCEEDED)
         refused = refused.or_else(reason_where(~taken, "status"))
     if selection.version is not None:
         refused = refused.or_else(_versions(columns, selection.version, selection.max_staleness, left_out))
@@ -107,14 +117,14 @@ def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None
     )
     is_none = (columns.turns > 0) & (counts.sum(axis=0) == columns.turns)
     most = Coded(np.where(is_none, counts.argmax(axis=0), len(NOT_THE_POLICYS)), (*NOT_THE_POLICYS, None))
-    return Chosen(refused.or_else(most), left_out, untrained(columns, selection))
+    return Chosen(end, refused.or_else(most), left_out, untrained(columns, selection))
 
 
-def left_out_by(selection: Selection, columns: Columns) -> Coded:
+def left_out_by(selection: Selection, columns: Columns, end: Coded) -> Coded:
     """Why an option leaves each completion out: the first rule that applies; None if none does. Shape: (turns,)."""
     calls = columns.turn_calls
     is_cut = columns.finish_reason.equals("length")
-    is_exceeded = columns.end.equals(CONTEXT_EXCEEDED)[columns.turn_rows]
+    is_exceeded = end.equals(CONTEXT_EXCEEDED)[columns.turn_rows]
     rules = [
         (columns.marked_untrained.known[calls], MARKED),
         (~columns.model.where(lambda model: is_among(selection.models, model))[calls], ANOTHER_MODEL),
@@ -148,13 +158,49 @@ def untrained(columns: Columns, selection: Selection) -> Coded:
     return tokens.without(~columns.has_tokens).or_else(texts)
 
 
-def _gaps(columns: Columns, allowed: frozenset[str], view: View) -> Coded:
+def _is_chosen(columns: Columns, selection: Selection) -> Flags:
+    """Which calls are of a model and an agent that are chosen. Shape: (calls,)."""
+    return columns.model.where(lambda model: is_among(selection.models, model)) & columns.agent.where(
+        lambda agent: is_among(selection.agents, agent)
+    )
+
+
+def _end(columns: Columns, is_chosen: Flags) -> Coded:
+    """How the sampling of each rollout ended, as far as its chosen calls say. Shape: (rollouts,)."""
+    ends: list[str | None] = list(columns.end)
+    for row in np.flatnonzero(columns.any_call(columns.failed) & columns.any_call(~is_chosen)).tolist():
+        first, behind = columns.call_offsets[row : row + 2].tolist()
+        ends[row] = end_of([_outcome(columns, call) for call in range(first, behind) if is_chosen[call]])
+    return Coded.of(ends)
+
+
+def _outcome(columns: Columns, call: int) -> CallRecord:
+    """What is known of when and how a call ended."""
+    error_type, failure, marked = (
+        column.values[column.codes[call]] for column in (columns.error_type, columns.failure, columns.marked_untrained)
+    )
+    return CallRecord(
+        trace_id="",
+        span_id="",
+        operation_name="",
+        start_ns=int(columns.start_ns[call]),
+        end_ns=None if (end_ns := int(columns.end_ns[call])) == UNKNOWN else end_ns,
+        error_type=error_type,
+        error="" if columns.failed[call] else None,
+        failure=failure,
+        marked_untrained=marked,
+    )
+
+
+def _gaps(columns: Columns, allowed: frozenset[str], view: View, is_chosen: Flags) -> Coded:
     """The alphabetically first incomplete reason that refuses each rollout. Shape: (rollouts,).
 
     view               rollout is refused for reasons that concern
     tokens             token ids
     text               text
     made tokens        token ids; in rollouts where ids are made of text, all reasons
+
+    A reason that only gaps of calls give that are not chosen refuses nothing.
     """
 
     def concerns(reason: str | None, what: View) -> bool:
@@ -165,11 +211,27 @@ def _gaps(columns: Columns, allowed: frozenset[str], view: View) -> Coded:
     if view == "made tokens":
         is_made = columns.any_turn(~columns.has_tokens)
         leaving_out &= is_made[rows] | gaps.where(lambda reason: concerns(reason, "tokens"))
+    leaving_out &= ~_of_others_alone(columns, rows, is_chosen)
     names = sorted(gaps.values[:-1])
     ranks = np.array([*map(names.index, gaps.values[:-1]), len(names)], np.int64)[gaps.codes]
     first = np.full(len(columns), len(names))
     np.minimum.at(first, rows[leaving_out], ranks[leaving_out])
     return Coded(first, [*(f"incomplete: {name}" for name in names), None])
+
+
+def _of_others_alone(columns: Columns, rows: Ints, is_chosen: Flags) -> Flags:
+    """Which incomplete reasons are given by calls that are not chosen, and by no chosen one. Shape: (gaps,)."""
+    calls = np.repeat(np.arange(len(is_chosen)), columns.call_gaps)
+    is_counted = ~columns.marked_untrained.known[calls]  # a marked call gives no reason
+    of_others = np.zeros(len(rows), np.bool_)
+    for reason in columns.gap.values[:-1]:
+        gives = columns.call_gap.where(kinds_of(reason).__contains__) & is_counted
+        by_others, by_chosen = (
+            np.bincount(columns.call_rows[calls[gives & by]], minlength=len(columns)) > 0
+            for by in (~is_chosen[calls], is_chosen[calls])
+        )
+        of_others |= columns.gap.equals(reason) & (by_others & ~by_chosen)[rows]
+    return of_others
 
 
 _NOT_FRESH: Final = (None, "", "policy version without a number", "no policy version")

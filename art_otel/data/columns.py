@@ -104,13 +104,15 @@ def code_type(count: int) -> type[np.integer[Any]]:
     return np.int8 if count < 2**7 else np.int16 if count < 2**15 else np.int32
 
 
-ColumnPart: TypeAlias = Literal["choosing", "crediting", "counting", "masks", "naming"]
-"""The purpose that a column is read for: `choosing` rollouts and turns, `crediting` with more than the final reward,
-`counting` tokens, sampling `masks`, or `naming` rollouts by id. Ids take more memory than all other columns."""
+ColumnPart: TypeAlias = Literal["choosing", "blaming", "crediting", "counting", "masks", "naming"]
+"""The purpose that a column is read for: `choosing` rollouts and turns, `blaming` a call for what is wrong with a
+rollout, `crediting` with more than the final reward, `counting` tokens, sampling `masks`, or `naming` rollouts by id.
+Ids take more memory than all other columns."""
 
 
-Owner: TypeAlias = Literal["rollout", "gap", "call", "turn", "span", "reward"]
-"""The kind of item that a column has one entry for. `gap`: an incomplete reason; `span`: the tokens of one version."""
+Owner: TypeAlias = Literal["rollout", "gap", "call", "call gap", "turn", "span", "reward"]
+"""The kind of item that a column has one entry for. `gap`: an incomplete reason; `call gap`: a gap of a call; `span`:
+the tokens of one version."""
 
 
 class ColumnSource(NamedTuple):
@@ -177,8 +179,9 @@ def _logprobs(turn: Turn) -> NDArray[np.float32] | None:
 class Columns:
     """All columns, each with its source. Columns of parts that were not asked for hold only unknown values.
 
-    Shapes: (rollouts,), (gaps,), (calls,), (turns,), (version spans,) and (rewards,), as `ColumnSource.of` says. A
-    list in a trajectory becomes its number of items. A reward is NaN if none was given, infinite if NaN was given.
+    Shapes: (rollouts,), (gaps,), (calls,), (call gaps,), (turns,), (version spans,) and (rewards,), as
+    `ColumnSource.of` says. A list in a trajectory becomes its number of items. A reward is NaN if none was given,
+    infinite if NaN was given.
     """
 
     rollout_id: Annotated[Texts, ColumnSource("rollout", part="naming")]
@@ -210,6 +213,11 @@ class Columns:
     version_end: Annotated[Coded, ColumnSource("call", "policy_version_end", "crediting")]
     logprobs_mode: Annotated[Coded, ColumnSource("call")]
     failed: Annotated[Flags, ColumnSource("call")]
+    error_type: Annotated[Coded, ColumnSource("call", part="blaming")]
+    failure: Annotated[Coded, ColumnSource("call", part="blaming")]
+    start_ns: Annotated[Ints, ColumnSource("call", part="blaming")]
+    end_ns: Annotated[Ints, ColumnSource("call", part="blaming")]
+    call_gaps: Annotated[Ints, ColumnSource("call", "gaps", "blaming")]
     closed: Annotated[Flags, ColumnSource("call", get=_is_closed)]
     has_media: Annotated[Flags, ColumnSource("call", "media")]
     is_constrained: Annotated[Flags, ColumnSource("call")]
@@ -217,6 +225,8 @@ class Columns:
     is_altered: Annotated[Flags, ColumnSource("call", part="counting", get=attrgetter("sampling.is_altered"))]
     is_greedy: Annotated[Flags, ColumnSource("call", part="counting", get=attrgetter("sampling.is_greedy"))]
     is_uncounted: Annotated[Flags, ColumnSource("call", part="counting")]
+
+    call_gap: Annotated[Coded, ColumnSource("call gap", "kind", "blaming")]
 
     call: Annotated[Ints, ColumnSource("turn")]
     choice: Annotated[Ints, ColumnSource("turn", part="crediting")]
@@ -405,6 +415,9 @@ def columns_of(trajectories: Sequence[Trajectory], parts: frozenset[ColumnPart] 
         "rollout": trajectories,
         "gap": [reason for one in trajectories for reason in one.incomplete_reasons],
         "call": [call for one in trajectories for call in one.calls],
+        "call gap": [gap for one in trajectories for call in one.calls for gap in call.gaps]
+        if "blaming" in parts
+        else [],
         "turn": turns,
         "span": [span for turn in turns for span in turn.weight_versions or ()] if "crediting" in parts else [],
         "reward": [reward for one in trajectories for reward in one.rewards],
@@ -436,7 +449,7 @@ def narrow(numbers: Ints) -> Ints:
 
 def unknown_of(name: str) -> int:
     """The number that stands for an unknown one in this column: 0 in counts that are summed, else UNKNOWN."""
-    return 0 if name in ("drifts", "rewritten_prompts", "version_spans") else UNKNOWN
+    return 0 if name in ("drifts", "rewritten_prompts", "version_spans", "call_gaps") else UNKNOWN
 
 
 def _whole(value: int | Sized | None, unknown: int) -> int:

@@ -35,6 +35,7 @@ from art_otel.trajectories import Trajectory, histories
 PARTS: Final = ("train", "val", "test")
 _SHARES: Final = re.compile(r"\s*\d*\.?\d+(\s*/\s*\d*\.?\d+){1,2}\s*")
 _CONDITION: Final = re.compile(r"([^<>=!]+)(>=|<=|!=|=|>|<)(.*)", re.DOTALL)
+_NO_COMPARISON: Final = re.compile(r"[^<>=!]+([<>=!]{2,})")
 _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge, "<=": operator.le, "!=": operator.ne, "=": operator.eq, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip
@@ -61,12 +62,28 @@ class Condition(NamedTuple):
     def __str__(self) -> str:
         return f"{self.name}{self.comparison}{self.value}"
 
+    @property
+    def number(self) -> float | None:
+        """The value as a number, `true` and `false` as 1 and 0; None where it is none."""
+        number = {"true": 1.0, "false": 0.0}.get(self.value.lower())
+        try:
+            return float(self.value) if number is None else number
+        except ValueError:
+            return None
+
+    @property
+    def is_of_texts(self) -> bool:
+        """Whether it asks what is before or behind a text."""
+        return self.comparison not in ("=", "!=") and self.number is None
+
 
 def read_conditions(text: str) -> list[Condition]:
     """Read conditions that are joined by `&`. Raises UsageError for a part that is no condition."""
     conditions: list[Condition] = []
     for part in text.split("&"):
-        match = _CONDITION.fullmatch(part)
+        match, signs = _CONDITION.fullmatch(part), _NO_COMPARISON.match(part)
+        if signs is not None and signs[1] not in _COMPARISONS:
+            raise UsageError(f"where={part!r:.100}: {signs[1]!r:.20} is no comparison; use {', '.join(_COMPARISONS)}")
         if match is None or not match[1].strip():
             raise UsageError(
                 f"where={part!r:.100}: write conditions such as NAME>=VALUE (>=, <=, >, <, = or !=), "
@@ -138,18 +155,25 @@ def _fulfilling(sources: Sources, where: str, among: object) -> frozenset[str]:
     ids: set[str] = set()
     rewards, metadata, is_empty = set[str](), set[str](), True
     known = {one.name for one in conditions if one.name in _FIELDS}
+    textless = {one for one in conditions if one.is_of_texts}
     wanted = None if among is None else frozenset(cast("Sequence[str]", [among] if isinstance(among, str) else among))
     for trajectory in _outlines(list_chunks(sources).chunks):
         is_empty = False
         rewards.update(one.name for one in trajectory.rewards)
         metadata.update(trajectory.metadata)
         known.update(one.name for one in conditions if one.name not in known and _values(one.name, trajectory))
+        textless -= {one for one in textless if any(isinstance(value, str) for value in _values(one.name, trajectory))}
         if all(_holds(one, trajectory) for one in conditions) and (wanted is None or trajectory.rollout_id in wanted):
             ids.add(trajectory.rollout_id)
     if missing := [one for one in conditions if one.name not in known and not is_empty]:
         raise UsageError(
             f"where={str(missing[0])!r}: no reward, metadata or field is named {missing[0].name!r}. The rewards are"
             f" {_listed(rewards)}; the metadata {_listed(metadata)}; the fields {', '.join(_FIELDS)}"
+        )
+    if textless and not is_empty:
+        bad = next(one for one in conditions if one in textless)
+        raise UsageError(
+            f"where={str(bad)!r}: {bad.value!r:.100} is no number, and {bad.name!r} has no texts to compare with it"
         )
     return frozenset(ids)
 
@@ -201,11 +225,7 @@ def _holds(condition: Condition, trajectory: Trajectory) -> bool:
 def _compared(value: Value, condition: Condition) -> bool:
     """Compare numbers as numbers (`true` and `false` are 1 and 0), and other values as texts."""
     comparison = _COMPARISONS[condition.comparison]
-    given = {"true": 1.0, "false": 0.0}.get(condition.value.lower())
-    try:
-        given = float(condition.value) if given is None else given
-    except ValueError:
-        given = None
+    given = condition.number
     if given is not None and isinstance(value, int | float):
         return comparison(float(value), given)
     if given is not None and isinstance(value, str):

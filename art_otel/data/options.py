@@ -64,7 +64,8 @@ class DescribedOption:
         try:
             return self.read(text)
         except ValueError as error:
-            raise UsageError(f"{name}={text!r:.100}: {error}") from error
+            problem = "must be a whole number" if self.read is int else str(error)
+            raise UsageError(f"{name}={text!r:.100}: {problem}") from error
 
 
 def validate(schema: type[_SchemaT], values: Mapping[str, object], *, owner: str = "", texts: bool = False) -> _SchemaT:

@@ -18,7 +18,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias, cast
 
@@ -178,7 +178,7 @@ def make_plan(
     is_several = np.isin(np.arange(len(columns)), learned.several_models.rollouts)
     return Plan(
         decisions=decide(
-            columns,
+            replace(columns, end=chosen.end) if selection.chooses_models else columns,
             chunks,
             chosen.refused.or_else(reason_where(is_several, SEVERAL)),
             chosen.untrained,
@@ -273,12 +273,13 @@ def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewa
     credit per   a unit                    key of its turns   compared with, in its group
     rollout      all turns of a rollout    rollout            all rollouts
     step         all turns of one step     rollout and step   the same step of other rollouts
-    call         a turn                    its position       the call with the same position in other rollouts
+    call         a turn                    its position       the call at the same place in other rollouts (`_places`)
 
     The reward of a rollout is that of its first turn with one, the reward of a step that of its last turn.
     """
     rows, steps = columns.turn_rows, columns.step[columns.turn_calls]
     has_key = ~chosen.refused.known[rows]
+    is_policys = ~chosen.left_out.where(NOT_THE_POLICYS.__contains__)
     match credit.per:
         case "rollout":
             keys, moments = rows, np.zeros(len(rows), np.int64)
@@ -286,8 +287,8 @@ def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewa
             keys, moments = rows * len(steps.values) + steps.codes, steps.codes
             has_key &= steps.known
         case "call":
-            keys, moments = np.arange(len(rows)), columns.call
-    turns = np.flatnonzero(has_key & ~chosen.left_out.where(NOT_THE_POLICYS.__contains__))
+            keys, moments = np.arange(len(rows)), _places(columns, has_key & is_policys)
+    turns = np.flatnonzero(has_key & is_policys)
     distinct, first, places = _distinct(keys[turns])
     order = np.flatnonzero(given.known[turns])[::-1] if credit.per == "rollout" else np.arange(len(turns))
     deciding = np.full(len(distinct), -1)  # the turn whose reward counts: numpy keeps the last one that is assigned
@@ -317,6 +318,17 @@ def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewa
         parts={name: np.where(is_usable, one.values[rewarded_rows], np.nan) for name, one in named.items()},
         of_turns=of_turns,
     )
+
+
+def _places(columns: Columns, compared: Flags) -> Ints:
+    """The place of each turn's call: how many of its rollout's calls completed a turn that is `compared` before it.
+
+    So neither a judge's call nor one that failed and was asked again has a place of its own. Shape: (turns,).
+    """
+    has_place = np.zeros(len(columns.call_rows), np.bool_)
+    has_place[columns.turn_calls[compared]] = True
+    before = np.concatenate([[0], np.cumsum(has_place & ~columns.failed)])
+    return before[columns.turn_calls] - before[columns.call_offsets[columns.turn_rows]]
 
 
 def _distinct(keys: Ints) -> tuple[Ints, Ints, Ints]:

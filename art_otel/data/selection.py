@@ -67,8 +67,11 @@ def _steps(text: str) -> list[int]:
     """Read steps and ranges of steps: `3, 10-19`. The last step of a range is included."""
     steps: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        span = range(int(first), int(last if dash else first) + 1)
+        first, dash, last = map(str.strip, part.partition("-"))
+        bounds = (first, last if dash else first)
+        if not all(one.isdecimal() for one in bounds):
+            raise ValueError(f"{part.strip()!r:.100} is no step and no range of steps; write 3, or 3,10-19")
+        span = range(int(bounds[0]), int(bounds[1]) + 1)
         if not span:
             raise ValueError(f"{part.strip()} ends before it begins")
         if len(steps) + len(span) > _MOST_STEPS:

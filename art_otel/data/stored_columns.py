@@ -47,6 +47,7 @@ _LISTS: Final = {
     "rollout": "",
     "gap": "incomplete_reasons.list.element.",
     "call": "calls.list.element.",
+    "call gap": "calls.list.element.gaps.list.element.",
     "turn": "turns.list.element.",
     "span": "turns.list.element.weight_versions.list.element.",
     "reward": "rewards.list.element.",
@@ -54,7 +55,8 @@ _LISTS: Final = {
 """The Parquet path of each kind of item, before the name of a field."""
 
 _MADE: Final[Mapping[str, tuple[str, ...]]] = {
-    "incomplete_reasons": (), "calls": (), "turns": (), "rewards": (), "weight_versions": (),
+    "incomplete_reasons": (), "calls": (), "turns": (), "rewards": (), "weight_versions": (), "gaps": (),
+    "error_type": (),  # read for `failed`
     "drifts": ("calls.list.element.drifted_at",),
     "sampling_mask": ("turns.list.element.sampling_mask.list.element.list.element",),
     "rewritten_prompts": ("calls.list.element.rewritten_at",),
@@ -122,8 +124,8 @@ def _reduced(table: pa.Table, group: RowGroup | None, parquet: pq.ParquetFile | 
     """Replace long texts of calls by the flags that are needed of them: all texts together may overflow one array."""
     calls, ends = _flattened(table.column("calls"))
     by_name = {name: pc.struct_field(calls, name) for name in calls.type.names}
-    error_type, error, parameters = (by_name.pop(name) for name in ("error_type", "error", "parameters"))
-    by_name["failed"] = pc.or_(error_type.is_valid(), error.is_valid())
+    error, parameters = by_name.pop("error"), by_name.pop("parameters")
+    by_name["failed"] = pc.or_(by_name["error_type"].is_valid(), error.is_valid())
     by_name["media"] = pa.array(_lengths(by_name["media"]) > 0)
     by_name["closed"] = by_name.pop("closed_by_app").is_valid()
     by_name |= _asked(parameters, by_name["logprobs_mode"])
@@ -186,11 +188,12 @@ def _columns(tables: Sequence[pa.Table], read: frozenset[ColumnPart]) -> Columns
     )
     structs = {"rollout": rollouts, "gap": gaps, "call": calls, "turn": turns, "reward": rewards}
     structs["span"], _ = _flattened(_field(turns, "weight_versions"))
+    structs["call gap"], _ = _flattened(_field(calls, "gaps"))
     made = _where_trees_part(rollouts, calls, call_offsets, turns, turn_offsets)
     columns: dict[str, Any] = {}
     for name, kind, source in COLUMNS:
         if source.part not in read:
-            columns[name] = unread(name, kind, 0 if source.of == "span" else len(structs[source.of]))
+            columns[name] = unread(name, kind, 0 if source.of in ("span", "call gap") else len(structs[source.of]))
             continue
         values = made[name] if name in made else _field(structs[source.of], source.name)
         if kind is Coded:

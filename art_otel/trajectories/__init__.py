@@ -51,6 +51,7 @@ if not defer_imports(__name__):
     from art_otel.trajectories.model import TrajectoryGroup as TrajectoryGroup
     from art_otel.trajectories.model import Turn as Turn
     from art_otel.trajectories.model import aggregate as aggregate
+    from art_otel.trajectories.model import end_of as end_of
     from art_otel.trajectories.model import final_reward as final_reward
     from art_otel.trajectories.model import first_and_last_known as first_and_last_known
     from art_otel.trajectories.model import message_ends as message_ends
@@ -85,3 +86,4 @@ if not defer_imports(__name__):
     from art_otel.trajectories.wholeness import Cure as Cure
     from art_otel.trajectories.wholeness import concern_of as concern_of
     from art_otel.trajectories.wholeness import cure_of_gap as cure_of_gap
+    from art_otel.trajectories.wholeness import kinds_of as kinds_of

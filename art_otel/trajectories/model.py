@@ -427,8 +427,10 @@ def with_rewards(trajectory: Trajectory, *new_rewards: Reward) -> Trajectory:
 
     A final reward among them replaces one that was given as `reward=`.
     """
-    unique = dict.fromkeys((*trajectory.rewards, *new_rewards))
-    rewards = tuple(sorted(unique, key=lambda reward: reward.time_ns))
+    rewards = tuple(dict.fromkeys(trajectory.rewards))
+    for new in new_rewards:  # where its time says; those there stay in order, also one of which no time is known
+        behind = max((at for at, one in enumerate(rewards, 1) if one.time_ns <= new.time_ns), default=0)
+        rewards = rewards if new in rewards else (*rewards[:behind], new, *rewards[behind:])
     if final_reward(new_rewards) is not None and (final := final_reward(rewards)) is not None:
         return replace(trajectory, rewards=rewards, reward=final)
     return replace(trajectory, rewards=rewards)

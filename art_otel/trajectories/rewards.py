@@ -329,7 +329,7 @@ class UnresolvedTarget(NamedTuple):
 Resolution: TypeAlias = Target | UnresolvedTarget
 
 
-_RewardOrder: TypeAlias = tuple[int, str, SpanKey, int, SpanKey]
+_RewardOrder: TypeAlias = tuple[str, int, SpanKey, int, SpanKey]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -364,7 +364,7 @@ class Attribution:
         return dict(chain.from_iterable(one.items() for one in texts))
 
     def of(self, rollout: RolloutSpans) -> tuple[Reward, ...]:
-        """The rollout's rewards by time. Equal times are ordered by `RecordedReward.order`, span and position."""
+        """The rollout's rewards by time, then those whose spans say their order; of one span by their position."""
         return tuple(reward for _, reward in sorted(self.by_rollout.get(rollout, ()), key=lambda entry: entry[0]))
 
 
@@ -418,7 +418,7 @@ def _deliver(
             if isinstance(reward, Reward):
                 target_key = ("", "") if resolution.span is None else resolution.span.key
                 recorded = addressed.reward
-                order = (recorded.time_ns, recorded.order, addressed.origin, recorded.position, target_key)
+                order = (recorded.order, recorded.time_ns, addressed.origin, recorded.position, target_key)
                 if recorded.facts is not None and resolution.rollout.root is None:
                     detail = f"has facts of rollout {resolution.rollout.rollout_id}, whose own span is missing"
                     bad = BadReward(name=recorded.name, detail=detail)

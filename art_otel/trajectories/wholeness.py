@@ -326,6 +326,11 @@ def concern_of(reason: str) -> Concern:
     return _CONCERNS.get(reason, "both")
 
 
+def kinds_of(reason: str) -> frozenset[GapKind]:
+    """The kinds of gaps of calls that give a trajectory this reason; none where something else gives it."""
+    return frozenset(kind for kind, one in REASONS.items() if one.reason == reason)
+
+
 _UNKNOWN: Final = Cure(
     "a reason that this version does not know",
     "Look at the trajectory, with the version of art-otel that converted it.",

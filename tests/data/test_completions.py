@@ -17,8 +17,9 @@ from art_otel.errors import UsageError
 from art_otel.exporting import installed_exporters
 from art_otel.trajectories import Trajectory, with_turns
 from art_otel.trajectories.wholeness import count_gaps
+from tests.data.rollouts import rollout
 from tests.data.token_rollouts import judged, skip_reason, stored, talk
-from tests.trajectories.calls import with_sampled
+from tests.trajectories.calls import call, choice, with_sampled
 
 COMPLETIONS = [
     ("policy", "planner", {}),
@@ -34,11 +35,11 @@ def sampled(rollout_id: str = "r", completions=COMPLETIONS, **fields) -> Traject
     """A conversation of these completions, with two tokens each."""
     one = talk(rollout_id, *[2] * len(completions), **fields)
     calls = []
-    for call, (model, agent, facts) in zip(one.calls, completions, strict=True):
+    for asked, (model, agent, facts) in zip(one.calls, completions, strict=True):
         reason = facts.get("finish_reason", "stop")
-        choices = tuple(structs.replace(choice, finish_reason=reason) for choice in call.choices)
+        choices = tuple(structs.replace(turn, finish_reason=reason) for turn in asked.choices)
         told = {"request_model": model, "agent": agent, "marked_untrained": facts.get("marked_untrained")}
-        calls.append(structs.replace(call, choices=choices, **told))
+        calls.append(structs.replace(asked, choices=choices, **told))
     return replace(one, calls=tuple(calls))
 
 
@@ -279,6 +280,34 @@ def test_what_is_not_the_policys_counts_in_no_baseline():
     assert advantages(batch) == [[-0.5] * 2, [0.5] * 2]
 
 
+BETWEEN = {
+    "refused": call(1, "q a q2", None, request_model="policy", error_type="RateLimitError"),
+    "broken off": call(1, "q a q2", [0, 100, 2], choice("b", [102]), request_model="policy", error_type="Timeout"),
+    "a judge's": call(1, "rate", [7], choice("0.5", [9]), request_model="judge"),
+    "marked": call(1, "rate", [7], choice("0.5", [9]), request_model="policy", marked_untrained="judge"),
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN.values(), ids=BETWEEN)
+def test_a_call_is_compared_with_that_at_its_place_among_those_that_the_policy_completed(between):
+    """What failed before it was asked again, or is not the policy's, moves none of the calls behind it."""
+
+    def judged_calls(rollout_id, first, second, *others):
+        calls = [
+            call(0, "q", [0], choice("a", [100]), request_model="policy"),
+            *others,
+            call(2, "q a q2", [0, 100, 2], choice("b", [102]), request_model="policy"),
+        ]
+        rewards = (judged(first, call=0), judged(second, call=2))
+        return rollout(calls, rollout_id, group_id="g", rewards=rewards)
+
+    found = [judged_calls("r", 1.0, 10.0), judged_calls("s", 2.0, 20.0, between)]
+    with stored(found) as folder:
+        for sources in (found, folder):
+            (batch,) = art_otel.batches(sources, credit=call_reward(), advantage="centered", models="policy")
+            assert sorted(batch.advantages[batch.loss_mask].tolist()) == [-5.0, -0.5, 0.5, 5.0]
+
+
 def test_a_rollout_that_is_marked_counts_in_no_baseline_and_in_no_file(tmp_path):
     """A nested judge is a trajectory of its own once it was converted."""
     marked = ("policy", None, {"marked_untrained": "judge"})
@@ -365,6 +394,70 @@ def test_what_a_judge_met_says_nothing_of_the_policy():
     masked = (Gap(kind="masked", field="call", evidence="[REDACTED]"),)
     calls = [structs.replace(judge, gaps=masked), structs.replace(judge, gaps=masked, marked_untrained=None)]
     assert [count_gaps([call]) for call in calls] == [{}, {"content masked": 1}]
+
+
+def policys(number, **fields):
+    one = call(number, f"q{number}", [number], choice("a", [100 + number]), request_model="policy")
+    return structs.replace(one, **fields)
+
+
+def judges(number, **fields):
+    one = call(number, f"j{number}", [number], choice("1", [200]), request_model="judge", agent="critic")
+    return structs.replace(one, **fields)
+
+
+ENDINGS = [
+    ([policys(0), judges(1, error_type="Timeout")], {}),
+    ([policys(0), judges(1, error_type="Timeout", failure="context exceeded")], {}),
+    ([policys(0), policys(1, error_type="Timeout"), judges(2)], {"ended on a failed call": 1}),
+    ([policys(0, error_type="Timeout"), policys(1), judges(2)], {}),
+    # Only another call of the policy's that was faster makes a cancelled one the end of nothing.
+    (
+        [policys(0), judges(1, end_ns=7), policys(2, end_ns=9, error_type="CancelledError")],
+        {"ended on a failed call": 1},
+    ),
+    ([policys(0), policys(1, end_ns=7), policys(2, end_ns=9, error_type="CancelledError"), judges(3)], {}),
+]
+
+
+@pytest.mark.parametrize("chosen", [{"models": "policy"}, {"agents": "!critic"}])
+@pytest.mark.parametrize(("calls", "skipped"), ENDINGS)
+def test_calls_that_are_not_chosen_do_not_say_how_the_policy_ended(calls, skipped, chosen):
+    """In memory and in files, as if they were marked."""
+    marked = [structs.replace(one, marked_untrained=one.agent and "judge") for one in calls]
+    for found, options in (([rollout(calls, reward=1.0)], chosen), ([rollout(marked, reward=1.0)], {})):
+        with stored(found) as folder:
+            for sources in (found, folder):
+                batches = art_otel.batches(sources, advantage=None, context_exceeded="drop", **options)
+                assert len(list(batches)) == (not skipped)
+                assert batches.report.trajectories_skipped == skipped
+                assert not batches.report.context_exceeded
+
+
+MASKED = (Gap(kind="masked", field="prompt", evidence="[REDACTED]"),)
+CUT = (Gap(kind="cut", field="prompt", evidence="..."),)
+GAPS = [
+    ([policys(0), judges(1, gaps=MASKED)], None),
+    ([policys(0), judges(1, gaps=(*MASKED, *CUT)), policys(2, gaps=CUT)], "incomplete: content cut"),
+    ([policys(0, gaps=MASKED), judges(1, gaps=MASKED)], "incomplete: content masked"),
+    ([policys(0, gaps=MASKED), judges(1)], "incomplete: content masked"),
+    ([policys(0), judges(1, gaps=MASKED), policys(2, gaps=MASKED, marked_untrained="user")], None),
+]
+
+
+@pytest.mark.parametrize("chosen", [{"models": "policy"}, {"agents": "!critic"}])
+@pytest.mark.parametrize(("calls", "reason"), GAPS)
+def test_what_is_lost_of_calls_that_are_not_chosen_is_missing_nowhere(calls, reason, chosen):
+    """In memory and in files. What is missing elsewhere counts whoever is chosen."""
+    for others in ({}, {"spans missing": 1}):
+        one = rollout(calls, reward=1.0, incomplete_reasons={**count_gaps(calls), **others})
+        skipped = reason or (others and "incomplete: spans missing") or None
+        with stored([one]) as folder:
+            for sources in ([one], folder):
+                found = message_batches(sources, **chosen)
+                assert sum(map(len, found)) == (0 if skipped else 1)
+                assert found.report.trajectories_skipped == ({skipped: 1} if skipped else {})
+                assert not list(message_batches(sources, models="*"))
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,9 @@ ROLLOUTS = [
         ("reward>0.4", "c"),
         ("status=ok&level!=hard", "ac"),
         ("level=ea%73y", "ac"),
+        ("level>g", "b"),
+        ("level=%3Deasy", ""),
+        ("correct>=bad", "b"),
     ],
 )
 def test_conditions(where, ids):
@@ -79,6 +82,24 @@ def test_a_name_that_nothing_has_is_told_those_there_are():
         message_batches(ROLLOUTS, where="corect>1")
     with pytest.raises(UsageError, match="write conditions such as NAME>=VALUE"):
         message_batches(ROLLOUTS, where="correct")
+
+
+@pytest.mark.parametrize(
+    ("where", "problem"),
+    [
+        ("reward>>1", "where='reward>>1': '>>' is no comparison; use >=, <=, !=, =, >, <"),
+        ("level=easy&correct==1", "where='correct==1': '==' is no comparison; use >=, <=, !=, =, >, <"),
+        ("correct=>1", "where='correct=>1': '=>' is no comparison; use >=, <=, !=, =, >, <"),
+        ("level=easy&n>=abc", "where='n>=abc': 'abc' is no number, and 'n' has no texts to compare with it"),
+        ("reward>=abc", "where='reward>=abc': 'abc' is no number, and 'reward' has no texts to compare with it"),
+        ("reward<", "where='reward<': '' is no number, and 'reward' has no texts to compare with it"),
+    ],
+)
+def test_the_part_that_nothing_can_fulfill_is_named(where, problem):
+    for make in (message_batches, batches):
+        with pytest.raises(UsageError) as raised:
+            make(ROLLOUTS, where=where)
+        assert str(raised.value) == problem
 
 
 KEYS = st.lists(

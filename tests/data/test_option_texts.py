@@ -119,3 +119,19 @@ def test_a_malformed_weight_of_a_tokens_reward_is_named():
 def test_what_no_option_can_be_is_named(name, text):
     with pytest.raises(UsageError, match=f"^{name}="):
         read_options({name: text})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("training_step", "x", "'x' is no step and no range of steps; write 3, or 3,10-19"),
+        ("training_step", "1, 10-", "'10-' is no step and no range of steps; write 3, or 3,10-19"),
+        ("training_step", "-3", "'-3' is no step and no range of steps; write 3, or 3,10-19"),
+        ("training_step", "19-10", "19-10 ends before it begins"),
+        ("max_staleness", "x", "must be a whole number"),
+    ],
+)
+def test_what_is_no_number_is_said_in_words(name, text, problem):
+    with pytest.raises(UsageError) as raised:
+        read_options({name: text})
+    assert str(raised.value) == f"{name}={text!r}: {problem}"

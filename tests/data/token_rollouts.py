@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.data import Batch
-from art_otel.data.choosing import MARKED, choose
+from art_otel.data.choosing import MARKED, choose, parts_for
 from art_otel.data.columns import CREDITING, columns_of
 from art_otel.data.rewards import LARGEST, UNUSABLE
 from art_otel.data.selection import Selection
@@ -74,7 +74,7 @@ def judged(value: float | None, name: str = "reward", *, call: int | None = None
 
 def skip_reason(selection: Selection, trajectory: Trajectory) -> str | None:
     """Why a trajectory alone is skipped."""
-    (reason,) = choose(columns_of([trajectory], CREDITING), selection, [None]).refused
+    (reason,) = choose(columns_of([trajectory], CREDITING | parts_for(selection)), selection, [None]).refused
     return reason
 
 

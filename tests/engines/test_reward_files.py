@@ -2,18 +2,21 @@
 
 import json
 import random
+import time
 
 import pytest
+from msgspec import structs
 
 from art_otel.engines import Sizes, Times
+from art_otel.trajectories.model import Reward, final_reward, with_rewards
 from tests.conversions import SMALL, convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines
 
 
-def write_traces(folder, count=1):
+def write_traces(folder, count=1, **attributes):
     rollouts = [
         request_of(
-            make_span(1, name="rollout x", trace=trace, attributes={"art.rollout.id": f"r{trace}"}),
+            make_span(1, name="rollout x", trace=trace, attributes={"art.rollout.id": f"r{trace}", **attributes}),
             chat_span(2, 1, ["q"], "a", trace=trace),
         )
         for trace in range(1, count + 1)
@@ -52,6 +55,62 @@ def test_the_later_file_counts_wherever_the_line_stands(earlier, later, sizes, t
         earlier: True,
         later: True,
     }
+
+
+def write_lines_of(path, *lines):
+    path.write_text("".join(json.dumps({"rollout_id": "r1", **line}) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize("recorded_first", [True, False])
+def test_a_line_without_a_time_was_given_after_all_that_has_one(recorded_first, tmp_path):
+    """Whatever was recorded, in whichever round each came, and also when a reward is given in this process later."""
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    timed = {"value": 0.25, "time": "2099-01-01T00:00:00Z"}
+    steps = [
+        lambda: write_traces(folder, **{"art.reward": 0.0, "art.group.id": "recorded"}),
+        lambda: write_lines_of(folder / "z.jsonl", timed, {"group_id": "timed", "time": "2099-01-01T00:00:00Z"}),
+        lambda: write_lines_of(folder / "a.jsonl", {"value": 1.0, "group_id": "afterwards"}),
+    ]
+    for step in steps if recorded_first else steps[::-1]:
+        step()
+        rows, _ = convert_files(out, folder, incremental=True, times=Times(grace=0.0))
+    for (row,) in (rows, convert_files(tmp_path / "at once", folder)[0]):
+        assert [reward.value for reward in row.rewards] == [0.0, 0.25, 1.0]
+        assert (row.reward, row.group_id) == (1.0, "afterwards")
+    later = Reward(name="style", value=0.5, source="reward_span", time_ns=time.time_ns())
+    assert final_reward(with_rewards(row, later).rewards) == 1.0
+    assert with_rewards(row, structs.replace(later, name="reward")).reward == 0.5
+
+
+NS = 1_795_953_600_123_456_789
+"""A time in the afternoon of 2026-11-29."""
+
+
+@pytest.mark.parametrize(
+    ("written", "time_ns"),
+    [
+        (NS, NS),
+        (NS // 10**9, NS // 10**9 * 10**9),
+        (NS // 10**6, NS // 10**6 * 10**6),
+        (1795953600.1234567, 1_795_953_600_123_456_700),
+        (1795953600.0, 1_795_953_600_000_000_000),
+        ("2026-11-29T12:00:00.123456789", NS),
+        ("2026-11-29", 1_795_996_799_999_999_999),
+        (12.5, None),
+        (-1.5, None),
+        ("2026-13-29", None),
+        ("tomorrow", None),
+    ],
+)
+def test_the_times_that_a_line_may_have(written, time_ns, tmp_path):
+    """Those of Python's clock, and a day, which is its end; of what is no time the line is refused, not guessed."""
+    write_traces(tmp_path / "in", **{"art.reward": 0.0})
+    write_lines_of(tmp_path / "in" / "rewards.jsonl", {"value": 1.0, "time": written})
+    (row,), report = convert_files(tmp_path / "out", tmp_path / "in")
+    assert [reward.time_ns for reward in row.rewards if reward.value == 1.0] == ([time_ns] if time_ns else [])
+    assert row.reward == (1.0 if time_ns else 0.0)
+    assert [one.reason for one in report.quarantine] == ([] if time_ns else ["bad field"])
 
 
 def test_within_a_file_the_later_line_counts_also_when_it_says_what_an_earlier_one_said(tmp_path):

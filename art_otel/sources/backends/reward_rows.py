@@ -4,10 +4,11 @@ A line may also have `label`, `explanation`, `attempt`, `response_id` (of the ca
 is to be known of the rollout: `group_id`, `split` and `metadata`, with a value or without one. Each is the span of a
 reward that was given elsewhere; which of them is the final reward, `judgements` says for all backends.
 
-Invariant: lines are ordered by their time. Those without one are before those that have one, ordered by the names of
-their files and then by line, whichever process reads them in which round: of two rewards of one
-name the later line counts, and a line of `rewards-tuesday-2.jsonl` corrects one of `rewards-tuesday.jsonl`. No name
-says for sure which file is later, so the report counts the lines without a time.
+Invariant: lines are ordered by their time. A line without one was given after everything that was recorded, so it is
+behind whatever has a time. Such lines are ordered by the names of their files and then by line, whichever process
+reads them in which round: of two rewards of one name the later line counts, and a line of `rewards-tuesday-2.jsonl`
+corrects one of `rewards-tuesday.jsonl`. No name says for sure which file is later, so the report counts the lines
+without a time.
 """
 
 import io
@@ -28,8 +29,9 @@ from art_otel.spans import Span, Value
 _SUFFIXES: Final = re.compile(r"(\.(jsonl?|ndjson|gz|zstd?))+$")
 _NUMBER: Final = re.compile(r"\d+")
 _DIGITS: Final = 20
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _UNKNOWN_NS: Final = 1
-"""The time of a reward whose line has none: before all others."""
+"""The time of a reward whose line has none. `REWARD_ORDER` puts it behind all others."""
 
 
 class _Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -45,7 +47,7 @@ class _Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     group_id: str | int | None = None
     split: str | None = None
     metadata: dict[str, Value] | None = None
-    time: int | str | None = None
+    time: int | float | str | None = None
 
 
 def _detects(line: dict[str, Value]) -> bool:
@@ -58,7 +60,7 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
         try:
             row = converted(object_of(document), _Row, strict=True)
             span = _span(row, reading.path, document.line)
-            reading.stats.without_time += span.start_ns == _UNKNOWN_NS
+            reading.stats.without_time += names.REWARD_ORDER in span.attributes
             yield span
         except Refused as problem:
             yield problem.quarantine(f"{reading.path}:{document.line}")
@@ -70,9 +72,16 @@ def _order(path: str, line: int) -> str:
     return _NUMBER.sub(lambda number: number[0].zfill(_DIGITS), f"{name} {line}")
 
 
+def _time(time: float | str | None) -> int | None:
+    """The time of a line; a day without a time of day is its end, for a reward is given after what it judges."""
+    if isinstance(time, str) and _DATE.fullmatch(time.strip()):
+        time = f"{time.strip()}T23:59:59.999999999"
+    return as_ns(time, "time")
+
+
 def _span(row: _Row, path: str, line: int) -> Span:
     """Make the span of a reward. Lines that say the same are one span, with the order of the last of them."""
-    time_ns = as_ns(row.time, "time")
+    time_ns = _time(row.time)
     group_id = None if row.group_id is None else str(row.group_id)
     facts = trace_facts(group_id=group_id, split=row.split, metadata=row.metadata)
     is_reward = row.value is not None or row.label is not None

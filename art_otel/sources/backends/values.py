@@ -53,7 +53,7 @@ def text_to_ns(text: str, field: str) -> int:
     return whole * 1_000_000_000 + int((match["fraction"] or "").ljust(9, "0"))
 
 
-def as_ns(time: int | str | None, field: str) -> int | None:
+def as_ns(time: float | str | None, field: str) -> int | None:
     """Convert a time that a store writes as a number or as text; None when there is none. Raises Refused."""
     if time is None:
         return None
@@ -63,11 +63,13 @@ def as_ns(time: int | str | None, field: str) -> int | None:
     return nanoseconds
 
 
-def _number_to_ns(number: int, field: str) -> int:
-    if number < _LEAST:
+def _number_to_ns(number: float, field: str) -> int:
+    if isinstance(number, int) and number < _LEAST:
         return number
-    nanoseconds = number * next(unit for unit in _UNITS if number * unit >= _LEAST_NS)
-    if nanoseconds >= _MAX_NS:
+    exact = number if isinstance(number, int) else Decimal(str(number))  # a float has the digits that it shows
+    unit = next((unit for unit in _UNITS if exact * unit >= _LEAST_NS), 0)
+    nanoseconds = int(exact * unit)
+    if not 0 < nanoseconds < _MAX_NS:
         raise Refused("bad field", field, f"{str(number)[:40]} is not a time in any unit from nanoseconds to seconds")
     return nanoseconds
 
