@@ -1,8 +1,9 @@
 """Vocabulary: GenAI's words for operations, OpenAI's for finish reasons, and whether a span failed.
 
 Operations are `{operation} {model}` of GenAI, `{vendor}.{operation}` of OpenLLMetry and AgentOps, the methods after
-which OpenInference names its spans. Finish reasons are stop, length, tool_calls, content_filter. Invariant: a word that
-nobody defined stays as it was, and an unknown reason is None. `error` is no finish reason: the call failed.
+which OpenInference names its spans. Finish reasons are stop, length, tool_calls, content_filter, and Anthropic's
+refusal. Invariant: a word that nobody defined stays as it was, and an unknown reason is None. `error` is no finish
+reason: the call failed.
 """
 
 import re
@@ -72,6 +73,9 @@ OTHER_FINISH_REASON: Final = "other"
 EARLY_ENDS: Final = ("length", "content_filter")
 """The reasons of an answer that ended before the model ended it."""
 
+REFUSAL: Final = "refusal"
+"""Anthropic's finish reason of an answer in which Claude refuses, which may be whole."""
+
 COMPACTION: Final = "compaction"
 """Anthropic's finish reason of an answer that is a compaction and nothing else."""
 
@@ -91,7 +95,7 @@ _REASONS: Final = {
     "max_tokens": "length",
     "max_output_tokens": "length",
     "model_context_window_exceeded": "length",
-    "refusal": "content_filter",
+    "model_length": "length",  # Mistral
     "end_turn": "stop",
     "stop_sequence": "stop",
     "completed": "stop",
@@ -104,6 +108,7 @@ _REASONS: Final = {
     "content-filter": "content_filter",
     "content_filtered": "content_filter",
     "guardrail_intervened": "content_filter",
+    "sensitive": "content_filter",  # GLM
     "unknown": None,
     "finish_reason_unspecified": None,
 }

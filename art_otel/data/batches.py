@@ -77,8 +77,8 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     - `context_exceeded`: rollouts whose last call failed because the context was too long, which the policy did: "keep"
       trains them with their rewards, "mask" makes their completions only context, and they count in the baseline,
       "drop" leaves them out, also of every baseline.
-    - `length`: completions that were cut at `max_tokens`: "keep" trains them, "mask" makes them only context, "drop"
-      leaves their rollouts out, also of every baseline.
+    - `length`: completions that were cut at `max_tokens` or by a content filter: "keep" trains them, "mask" makes them
+      only context, "drop" leaves their rollouts out, also of every baseline.
     - `closed_streams="train"`: train the ids that came of a stream that the app closed before it ended, as agents do
       that stop at `</tool>`. "mask" makes them only context (`stream broke`).
     - `seed`, `epoch`: shuffle, in the same way each time. `shuffle_buffer` row groups are in memory and shuffled

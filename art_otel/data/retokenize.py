@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import msgspec
 
 from art_otel.calls import Message, TokenIds
+from art_otel.conventions import EARLY_ENDS
 from art_otel.data.sequences import MadeHistories, MakeHistories
 from art_otel.errors import UsageError
 from art_otel.spans import JsonObject
@@ -116,11 +117,11 @@ class ChatTemplate:
         """The text of `answered` up to the end of the completion that starts at `start`.
 
         Behind the stop token stand a newline and the like, which the template wrote. A completion that ran into the
-        token limit has no stop token.
+        token limit, or that a filter cut, has no stop token.
         """
         end = self._end_of_text(text, start)
         stop = next((stop for stop in self._stops if text.endswith(stop, start, end)), "")
-        if sample.finish_reason == "length":
+        if sample.finish_reason in EARLY_ENDS:
             return _Ended(text[: max(start, end - len(stop))], is_end_known=True)
         if stop:
             return _Ended(text[:end], is_end_known=True)
@@ -248,7 +249,7 @@ def retokenize(
 
     `tokenizer` is a Hugging Face tokenizer with the policy's chat template (for many trajectories, one ChatTemplate of
     it). Each prompt is rendered as it was asked, also where it repeats a message in other words. The loss mask covers
-    the completion with its stop token (without one where the answer was cut off at `length`, and where the template
+    the completion with its stop token (without one where the answer was cut off, and where the template
     writes none and no message behind the answer shows it).
 
     Needs the turns with their messages. Text is rendered twice a completion, so its cost grows with the square of a

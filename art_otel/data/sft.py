@@ -57,7 +57,7 @@ class MessageReport:
     skipped that of the first). `unsuccessful` are those used whose reward is 0 or less. Of those used, `histories` =
     `examples` + the sum of `histories_skipped`. `messages` are those of the examples, `trained_messages` the ones with
     a flag; `completions_skipped` counts, by reason, completions of trajectories used that an option leaves out, such as
-    answers that were cut at `max_tokens`. `repeated` and `shared_group_ids` are those of `BatchReport`.
+    answers that were cut. `repeated` and `shared_group_ids` are those of `BatchReport`.
     """
 
     trajectories: int = 0
@@ -244,7 +244,7 @@ def message_batches(
     """Iterate over conversations to fine-tune on (SFT), from Parquet or from memory.
 
     `sources` and the options that select rollouts and completions are as for `art_otel.batches`, but that by default an
-    answer that was cut at `max_tokens` is not trained (`length="mask"`): a chat template would end it as if the policy
+    answer that was cut is not trained (`length="mask"`): a chat template would end it as if the policy
     had. `reward` says which reward counts: None is the final one; otherwise the name of a reward of the whole rollout,
     or a function of the trajectory without messages. `min_reward` skips trajectories with a lower reward. `dedupe`
     keeps the first of equal conversations (the same messages, tools and flags). `seed` orders the tasks that shares as

@@ -174,8 +174,8 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
 }
 """What follows from each kind of gap, in the order of the trajectory's reasons."""
 
-_ABORTED: Final = frozenset({"abort", "aborted", "cancelled"})
-"""Finish reasons by which servers say that they stopped sampling themselves."""
+_ABORTED: Final = frozenset({"abort", "aborted", "cancelled", "insufficient_system_resource", "network_error"})
+"""Finish reasons by which servers say that they stopped sampling themselves; the last two are DeepSeek's and GLM's."""
 
 _TOKENS_ORDER: Final[tuple[TokensUntrained, ...]] = get_args(TokensUntrained)
 _TEXT_ORDER: Final[tuple[TextUntrained, ...]] = get_args(TextUntrained)
