@@ -180,8 +180,8 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--length",
         choices=("keep", "mask", "drop"),
-        help="completions that were cut at max_tokens: train them, keep them as context only, or leave their "
-        "rollouts out"
+        help="completions that were cut at max_tokens or by a content filter: train them, keep them as context "
+        "only, or leave their rollouts out"
         " (default: keep, and mask for conversations and preferences)",
     )
     parser.add_argument(

@@ -89,6 +89,7 @@ from art_otel.conventions.tool_spans import tool_facts as tool_facts
 from art_otel.conventions.values import integer as integer
 from art_otel.conventions.values import json_value as json_value
 from art_otel.conventions.values import number as number
+from art_otel.conventions.vocabulary import EARLY_ENDS as EARLY_ENDS
 from art_otel.conventions.vocabulary import ERROR_TYPE as ERROR_TYPE
 from art_otel.conventions.vocabulary import INSTANCE as INSTANCE
 from art_otel.conventions.vocabulary import NOTHING_OF_CLAUDE as NOTHING_OF_CLAUDE

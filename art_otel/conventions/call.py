@@ -35,6 +35,7 @@ from art_otel.conventions.vocabulary import (
     ERROR_FINISH_REASON,
     NOTHING_OF_CLAUDE,
     OTHER_FINISH_REASON,
+    REFUSAL,
     TEXT_COMPLETION,
     UNKNOWN_ROLE,
     calls_with_objects,
@@ -257,7 +258,7 @@ def _finish_reason(choice: Choice, reasons: Sequence[str | None]) -> str | None:
     reason that it derives from the content (`tool_calls`).
     """
     reason = choice.finish_reason
-    if choice.index < len(reasons) and (reason is None or reasons[choice.index] in EARLY_ENDS):
+    if choice.index < len(reasons) and (reason is None or reasons[choice.index] in (*EARLY_ENDS, REFUSAL)):
         reason = reasons[choice.index]
     return None if reason == ERROR_FINISH_REASON else reason
 

@@ -28,7 +28,7 @@ from art_otel.conventions.prefix_cache import PrefixCache
 from art_otel.conventions.recorder_losses import find_losses
 from art_otel.conventions.references import find_unread, refers_to_content
 from art_otel.conventions.value_limits import cut_values
-from art_otel.conventions.vocabulary import COMPACTION, UNKNOWN_ROLE, calls_with_objects
+from art_otel.conventions.vocabulary import COMPACTION, REFUSAL, UNKNOWN_ROLE, calls_with_objects
 
 if TYPE_CHECKING:
     from art_otel.spans import Attributes, Value
@@ -48,8 +48,8 @@ _REPLACED: Final = "<truncated due to size exceeding limit>"
 _ASKING: Final = ("system", "developer", "user")
 """Roles whose messages always have content when they are sent. A tool's result may be empty."""
 
-_FILTERED: Final = "content_filter"
-"""The finish reason of answers that a server may not show."""
+_FILTERED: Final = frozenset({"content_filter", REFUSAL})
+"""The finish reasons of answers that a server may not show."""
 
 _JOINED: Final = re.compile(r"(stop|length|tool_calls|function_call|content_filter)+")
 """Finish reasons that LangChain joins to one for several choices of a stream: `stoplength`."""
@@ -73,7 +73,7 @@ def find_gaps(recording: SpanRecording, facts: CallFacts, reasons: Sequence[str 
     finished = (*reasons, *(choice.finish_reason for choice in facts.choices or ()))
     if COMPACTION in finished:
         gaps.append(Gap(kind="compacted", field="prompt", evidence=f"finish reason {COMPACTION}"))
-    if _FILTERED in finished:
+    if not _FILTERED.isdisjoint(finished):
         gaps += _filtered(facts, reasons)
     if not _WHOLE.issuperset(finished):
         gaps += _of_endings(facts, reasons)
@@ -119,9 +119,9 @@ def _of_messages(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
 def _filtered(facts: CallFacts, reasons: Sequence[str | None]) -> Iterator[Gap]:
     """Gaps of answers that the server's content filter withheld: the sampled text is in no recording."""
     for choice in facts.choices or ():
-        reason = reasons[choice.index] if choice.index < len(reasons) else None
-        if (choice.finish_reason or reason) == _FILTERED and choice.message.says_nothing and not choice.token_ids:
-            yield Gap(kind="off", field=f"answer[{choice.index}]", evidence=f"finish reason {_FILTERED}, no text")
+        reason = choice.finish_reason or (reasons[choice.index] if choice.index < len(reasons) else None)
+        if reason in _FILTERED and choice.message.says_nothing and not choice.token_ids:
+            yield Gap(kind="off", field=f"answer[{choice.index}]", evidence=f"finish reason {reason}, no text")
 
 
 def _of_endings(facts: CallFacts, reasons: Sequence[str | None]) -> Iterator[Gap]:

@@ -3,8 +3,8 @@
     acompletion (LiteLLM)        ->  chat             max_tokens (Anthropic)   ->  length
     openai.chat (OpenLLMetry)    ->  chat             end_turn (Anthropic)     ->  stop
 
-Finish reasons are stop, length, tool_calls, content_filter. Invariant: an unknown word stays as it is, and an unknown
-reason is None. `error` is no finish reason: the call failed.
+Finish reasons are stop, length, tool_calls, content_filter, and Anthropic's refusal. Invariant: an unknown word stays
+as it is, and an unknown reason is None. `error` is no finish reason: the call failed.
 """
 
 import re
@@ -74,6 +74,9 @@ OTHER_FINISH_REASON: Final = "other"
 EARLY_ENDS: Final = ("length", "content_filter")
 """Finish reasons of an answer that was ended before the model ended it."""
 
+REFUSAL: Final = "refusal"
+"""Anthropic's finish reason of an answer in which Claude refuses, which may be whole."""
+
 COMPACTION: Final = "compaction"
 """Anthropic's finish reason of an answer that is only a compaction."""
 
@@ -93,7 +96,7 @@ _REASONS: Final = {
     "max_tokens": "length",
     "max_output_tokens": "length",
     "model_context_window_exceeded": "length",
-    "refusal": "content_filter",
+    "model_length": "length",  # Mistral
     "end_turn": "stop",
     "stop_sequence": "stop",
     "completed": "stop",
@@ -106,6 +109,7 @@ _REASONS: Final = {
     "content-filter": "content_filter",
     "content_filtered": "content_filter",
     "guardrail_intervened": "content_filter",
+    "sensitive": "content_filter",  # GLM
     "unknown": None,
     "finish_reason_unspecified": None,
 }

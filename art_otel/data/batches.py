@@ -80,8 +80,8 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     - `context_exceeded`: rollouts whose last call failed because the policy made the context too long: "keep" trains
       them with their rewards, "mask" makes their completions only context, and they count in the baseline, "drop"
       leaves them out, also of every baseline.
-    - `length`: completions that were cut at `max_tokens`: "keep" trains them, "mask" makes them only context, "drop"
-      leaves their rollouts out, also of every baseline.
+    - `length`: completions that were cut at `max_tokens` or by a content filter: "keep" trains them, "mask" makes them
+      only context, "drop" leaves their rollouts out, also of every baseline.
     - `closed_streams="train"`: train the ids of streams that the app closed before their end, e.g. an agent that stops
       at `</tool>`. "mask" makes these ids only context (`stream broke`).
     - `seed`, `epoch`: shuffle, in the same way each time. `shuffle_buffer` row groups are in memory and shuffled

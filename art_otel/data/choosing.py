@@ -42,9 +42,10 @@ NOT_THE_POLICYS: Final = (MARKED, ANOTHER_MODEL, ANOTHER_AGENT)
 """Reasons why a completion is not the policy's: it is not trained and counts in no baseline."""
 
 CUT: Final = "cut at max_tokens"
+FILTERED: Final = "cut by a filter"
 IMAGES: Final = "images not carried"
 CONSTRAINED: Final = "constrained sampling"
-HOW_SAMPLED: Final = (CONTEXT_EXCEEDED, CUT, IMAGES, CONSTRAINED)
+HOW_SAMPLED: Final = (CONTEXT_EXCEEDED, CUT, FILTERED, IMAGES, CONSTRAINED)
 """Reasons why a completion of the policy is only context. Its reward counts in the baseline."""
 
 SEVERAL: Final = "several models"
@@ -108,8 +109,9 @@ def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None
         refused = refused.or_else(reason_where(~taken, "status"))
     if selection.version is not None:
         refused = refused.or_else(_versions(columns, selection.version, selection.max_staleness, left_out))
-    for option, reason in ((selection.context_exceeded, CONTEXT_EXCEEDED), (selection.length, CUT)):
-        if option == "drop":
+    fates = {CONTEXT_EXCEEDED: selection.context_exceeded, CUT: selection.length, FILTERED: selection.length}
+    for reason, fate in fates.items():
+        if fate == "drop":
             refused = refused.or_else(reason_where(columns.any_turn(left_out.equals(reason)), reason))
     # A rollout without any completion of the policy is refused, with the most common reason of its completions.
     counts = np.array(
@@ -124,6 +126,7 @@ def left_out_by(selection: Selection, columns: Columns, end: Coded) -> Coded:
     """Why an option leaves each completion out: the first rule that applies; None if none does. Shape: (turns,)."""
     calls = columns.turn_calls
     is_cut = columns.finish_reason.equals("length")
+    is_filtered = columns.finish_reason.equals("content_filter")
     is_exceeded = end.equals(CONTEXT_EXCEEDED)[columns.turn_rows]
     rules = [
         (columns.marked_untrained.known[calls], MARKED),
@@ -132,8 +135,10 @@ def left_out_by(selection: Selection, columns: Columns, end: Coded) -> Coded:
         # Reasons that drop the whole rollout come before reasons that mask a turn, else a mask would hide the drop.
         (is_exceeded & (selection.context_exceeded == "drop"), CONTEXT_EXCEEDED),
         (is_cut & (selection.length == "drop"), CUT),
+        (is_filtered & (selection.length == "drop"), FILTERED),
         (is_exceeded & (selection.context_exceeded == "mask"), CONTEXT_EXCEEDED),
         (is_cut & (selection.length == "mask"), CUT),
+        (is_filtered & (selection.length == "mask"), FILTERED),
         (columns.has_media[calls] & (selection.images == "mask"), IMAGES),
         (columns.is_constrained[calls] & (selection.constrained == "mask"), CONSTRAINED),
     ]

@@ -18,7 +18,7 @@ from typing import Final
 
 from art_otel.calls import CallRecord
 from art_otel.conventions import join_messages
-from art_otel.data.choosing import CUT, NOT_THE_POLICYS
+from art_otel.data.choosing import CUT, FILTERED, NOT_THE_POLICYS
 from art_otel.spans import Value
 from art_otel.store import Wanted
 from art_otel.trajectories import ChatMessage, History, HistoryMessage, Trajectory, Turn, chat_message, main_history
@@ -118,7 +118,7 @@ def _with_prefills_joined(
         is_whole = call.parameters.get("echo") is True
         message = entry.message if is_whole else join_messages((before.message, entry.message))
         may_be_trained = before.turn is None or (
-            turns[before.turn].text_untrained is None and reasons[before.turn] in (None, CUT)
+            turns[before.turn].text_untrained is None and reasons[before.turn] in (None, CUT, FILTERED)
         )
         joined[-1] = replace(entry, message=message, trained=entry.trained and may_be_trained)
     return tuple(joined)

@@ -111,6 +111,10 @@ _CURES: Final = {
         "the request allowed too few tokens to end the answer",
         "Allow more tokens when you sample, or choose length=keep to train it.",
     ),
+    "cut by a filter": Cure(
+        "a content filter ended the answer before the policy did",
+        "Sample it again, or choose length=keep to train it.",
+    ),
     "constrained sampling": Cure(
         "its request restricted the tokens, for example by a schema or allowed_token_ids, or changed their"
         " probabilities, for example by logit_bias",

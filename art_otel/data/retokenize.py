@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import msgspec
 
 from art_otel.calls import Message, TokenIds
+from art_otel.conventions import EARLY_ENDS
 from art_otel.data.sequences import MadeHistories, MakeHistories
 from art_otel.errors import UsageError
 from art_otel.spans import JsonObject
@@ -115,12 +116,12 @@ class ChatTemplate:
     def completion(self, sample: Sample, text: str, start: int) -> "_Ended":
         """The text of `answered` up to the end of the completion that starts at `start`.
 
-        A completion that was cut at the token limit gets no stop token.
+        A completion that was cut at the token limit, or by a filter, gets no stop token.
         """
         # After the stop token the template writes a newline and the like, which the policy did not sample.
         end = self._end_of_text(text, start)
         stop = next((stop for stop in self._stops if text.endswith(stop, start, end)), "")
-        if sample.finish_reason == "length":
+        if sample.finish_reason in EARLY_ENDS:
             return _Ended(text[: max(start, end - len(stop))], is_end_known=True)
         if stop:
             return _Ended(text[:end], is_end_known=True)
@@ -249,7 +250,7 @@ def retokenize(
 
     `tokenizer` is a Hugging Face tokenizer with the policy's chat template. Each prompt is rendered with the wording
     that it was sent in. The loss mask covers the completion with its stop token, if this is known and the answer was
-    not cut at the token limit.
+    not cut at the token limit or by a filter.
 
     The trajectory must have its messages. Text is rendered twice per completion, so the cost grows with the square of a
     conversation's length. Raises UsageError for a tokenizer without a chat template.

@@ -239,8 +239,8 @@ class Selection:
         _Fate,
         DescribedOption(
             default="keep",
-            label="Cut at max_tokens",
-            help="mask trains no completion that was cut at max_tokens; drop leaves its rollout out.",
+            label="Cut answers",
+            help="mask trains no completion that was cut at max_tokens or by a filter; drop leaves its rollout out.",
             choices=get_args(_Fate),
             of_text="mask",  # a chat template would end a cut answer as if the policy had
         ),

@@ -57,7 +57,7 @@ class MessageReport:
     by the reason of the first). `unsuccessful` are used trajectories with a reward of 0 or less. In used trajectories
     `histories` = `examples` + the sum of `histories_skipped`. `messages` counts the examples' messages,
     `trained_messages` the trained ones among these. `completions_skipped` counts by reason the completions of used
-    trajectories that an option leaves out, e.g. answers that were cut at `max_tokens`. `repeated` and
+    trajectories that an option leaves out, e.g. answers that were cut. `repeated` and
     `shared_group_ids` are as in `BatchReport`.
     """
 
@@ -248,7 +248,7 @@ def message_batches(
             rows = [{"messages": example.messages, "train": example.train} for example in batch]
 
     `sources` and the options that select rollouts and completions are as for `art_otel.batches`, with one exception: by
-    default an answer that was cut at `max_tokens` is not trained (`length="mask"`), because a chat template would write
+    default an answer that was cut is not trained (`length="mask"`), because a chat template would write
     its end as if the policy had ended it. `reward` says which reward counts: None is the final one; otherwise the name
     of a reward of the whole rollout, or a function of the trajectory without messages. `min_reward` skips trajectories
     with a lower reward. `dedupe` keeps the first of equal conversations (the same messages, tools and flags). `seed`

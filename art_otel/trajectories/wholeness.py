@@ -175,8 +175,8 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
 }
 """The consequence of each kind of gap. A trajectory lists its reasons in this order."""
 
-_ABORTED: Final = frozenset({"abort", "aborted", "cancelled"})
-"""Finish reasons of a completion that the server stopped before the model ended it."""
+_ABORTED: Final = frozenset({"abort", "aborted", "cancelled", "insufficient_system_resource", "network_error"})
+"""Finish reasons by which servers say that they stopped sampling themselves; the last two are DeepSeek's and GLM's."""
 
 _TOKENS_ORDER: Final[tuple[TokensUntrained, ...]] = get_args(TokensUntrained)
 _TEXT_ORDER: Final[tuple[TextUntrained, ...]] = get_args(TextUntrained)

@@ -204,7 +204,7 @@ def test_finish_reasons_of_responses(response, reason):
         ("end_turn", "stop"),
         ("max_tokens", "length"),
         ("model_context_window_exceeded", "length"),
-        ("refusal", "content_filter"),
+        ("refusal", "refusal"),  # which may be whole, where what a filter cut is not
     ],
 )
 def test_finish_reasons_of_anthropic_are_words_of_openai(said, reason):
@@ -387,10 +387,13 @@ def test_an_answer_that_a_filter_left_nothing_of_is_not_what_was_sampled(text, d
         "object": "chat.completion",
         "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "content_filter"}],
     }
+    blocks = [{"type": "text", "text": text}] if text else []
+    of_anthropic = {**ANTHROPIC_RESPONSE, "content": blocks, "stop_reason": "refusal"}
     output = [{"role": "assistant", "parts": [{"type": "text", "content": text}], "finish_reason": "content_filter"}]
     found = [
         openinference({"contents": contents}, of_gemini),
         openinference({"messages": messages}, of_openai),
+        openinference(ANTHROPIC_REQUEST, of_anthropic),
         genai([{"role": "user", "parts": [{"type": "text", "content": "q"}]}], output),
     ]
-    assert [[gap.field for gap in one.gaps if gap.kind == "off"] for one in found] == [doubted] * 3
+    assert [[gap.field for gap in one.gaps if gap.kind == "off"] for one in found] == [doubted] * 4

@@ -54,6 +54,7 @@ def test_finish_reasons_of_the_span_fill_in_for_messages_without():
     [
         ("length", "incomplete", "length"),
         ("content_filter", "incomplete", "content_filter"),
+        ("refusal", "stop", "refusal"),
         ("max_output_tokens", "tool_call", "length"),
         ("stop", "tool_call", "tool_calls"),
         ("tool_calls", "stop", "stop"),
@@ -123,6 +124,9 @@ def test_counts_of_nothing_are_unknown(counts, usage):
         ("SAFETY", "content_filter"),
         ("content_filtered", "content_filter"),
         ("guardrail_intervened", "content_filter"),
+        ("sensitive", "content_filter"),
+        ("model_length", "length"),
+        ("refusal", "refusal"),
         ("my_own", "my_own"),
         ("unknown", None),
         ("", None),

@@ -53,6 +53,54 @@ def test_parameters_of_spans():
     assert (live.sampling.temperature, live.sampling.bad_words) == (0.9, ("x",))
 
 
+def mlflow(request):
+    return call({"mlflow.spanType": '"CHAT_MODEL"', "mlflow.spanInputs": json.dumps(request)}, kind="internal")
+
+
+def openinference_parameters(request):
+    kind = {"openinference.span.kind": "LLM", "llm.input_messages.0.message.role": "user"}
+    return call({**kind, "llm.invocation_parameters": json.dumps(request)}, kind="internal")
+
+
+def langfuse_input(request):
+    kind = {"langfuse.observation.type": "generation"}
+    return call({**kind, "langfuse.observation.input": json.dumps(request)}, kind="internal")
+
+
+def langfuse_parameters(request):
+    kind = {"langfuse.observation.type": "generation"}
+    return call({**kind, "langfuse.observation.model.parameters": json.dumps(request)}, kind="internal")
+
+
+def genai_parameters(request):
+    texts = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in request.items()}
+    return genai(attributes={f"gen_ai.request.{name}": value for name, value in texts.items()})
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [mlflow, openinference, openinference_parameters, langfuse_input, langfuse_parameters, genai_parameters],
+)
+def test_a_clients_extra_body_is_a_part_of_the_body(recorded):
+    """As openai's client merges it: it counts more than what stands beside it."""
+    extra = {"guided_choice": ["yes", "no"], "continue_final_message": True, "temperature": 0.7}
+    plain = {"model": "m", "messages": [{"role": "user", "content": "q"}], "seed": 3}
+    nested, sent = recorded({**plain, "temperature": 1.0, "extra_body": extra}), recorded({**plain, **extra})
+    assert nested == sent
+    assert nested.is_constrained
+    assert nested.parameters["continue_final_message"] is True
+    assert (nested.parameters["seed"], nested.sampling.temperature) == (3, 0.7)
+    assert "extra_body" not in nested.parameters
+    assert recorded({**plain, "extra_body": None}).parameters == recorded(plain).parameters
+
+
+@pytest.mark.parametrize("recorded", [mlflow, openinference, langfuse_input])
+def test_tools_of_an_extra_body_are_the_requests(recorded):
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    plain = {"model": "m", "messages": [{"role": "user", "content": "q"}]}
+    assert recorded({**plain, "extra_body": {"tools": tools}}).tools == tuple(tools)
+
+
 @pytest.mark.parametrize(
     ("altered", "as_it_is"),
     [

@@ -222,3 +222,52 @@ def test_a_flattened_answer_of_a_tool_that_is_json_of_parts_may_have_been_parts(
     assert [gap.kind for gap in call.gaps if gap.field == "prompt"] == ["lossy recorder"]
     call = answered([], **flat, **{"gen_ai.prompt.0.content": '["a", "b"]'})
     assert [gap.kind for gap in call.gaps if gap.field == "prompt"] == []
+
+
+VALUE = {"type": "json", "value": {"a": [1, 2]}}
+DENIED = {"type": "execution-denied", "reason": "no"}
+BLOCKS = {"type": "content", "value": TEXTS}
+BLOCKS_TEXT = '[{"type":"text","text":"a"},{"type":"text","text":"b"}]'
+
+
+@pytest.mark.parametrize(
+    ("provider", "result", "sent"),
+    [
+        ("openai.chat", {"output": {"type": "text", "value": "hello"}}, "hello"),
+        ("openai.chat", {"output": {"type": "error-text", "value": "bad"}}, "bad"),
+        ("openai.chat", {"output": VALUE}, '{"a":[1,2]}'),
+        ("openai.responses", {"output": {"type": "json", "value": "hello"}}, '"hello"'),
+        ("openai.chat", {"output": {"type": "error-json", "value": "bad"}}, '"bad"'),
+        ("google.generative-ai", {"output": {"type": "json", "value": "hello"}}, "hello"),
+        ("openai.chat", {"output": DENIED}, "no"),
+        ("anthropic.messages", {"output": DENIED}, "no"),
+        ("google.generative-ai", {"output": DENIED}, "no"),
+        ("openai.chat", {"output": {**DENIED, "reason": None}}, "Tool call execution denied."),
+        ("openai.chat", {"output": BLOCKS}, BLOCKS_TEXT),
+        ("mistral.chat", {"output": BLOCKS}, BLOCKS_TEXT),
+        ("openai.responses", {"output": BLOCKS}, "ab"),
+        ("anthropic.messages", {"output": BLOCKS}, "ab"),
+        ("google.vertex.chat", {"output": BLOCKS}, "ab"),
+        # Version 4.
+        ("openai.chat", {"result": "hello"}, '"hello"'),
+        ("openai.responses", {"result": {"a": [1, 2]}}, '{"a":[1,2]}'),
+        ("anthropic.messages", {"result": "hello"}, '"hello"'),
+        ("vertex.anthropic.messages", {"result": "hello"}, '"hello"'),
+        ("google.generative-ai", {"result": "hello"}, "hello"),
+        ("openai.chat", {"result": TEXTS, "content": TEXTS}, BLOCKS_TEXT),
+        ("anthropic.messages", {"result": TEXTS, "content": TEXTS}, "ab"),
+        ("amazon-bedrock", {"result": TEXTS, "content": TEXTS}, "ab"),
+    ],
+)
+def test_the_ai_sdk_writes_results_as_its_provider_sends_them(provider, result, sent):
+    part = {"type": "tool-result", "toolCallId": "c", "toolName": "look", **result}
+    call = call_of(
+        {
+            "ai.operationId": "ai.generateText.doGenerate",
+            "ai.model.provider": provider,
+            "ai.prompt.messages": json.dumps([{"role": "tool", "content": [part]}]),
+            "ai.response.text": "a",
+        }
+    )
+    (message,) = call.input_messages
+    assert (message.role, message.tool_call_id, message.content) == ("tool", "c", sent)

@@ -327,38 +327,45 @@ def test_a_rollout_that_is_marked_counts_in_no_baseline_and_in_no_file(tmp_path)
         assert report.trajectories_used == 2
 
 
-# Answers that were cut at max_tokens.
+# Answers that were cut at max_tokens, or by a content filter.
+
+CUTS = {"length": "cut at max_tokens", "content_filter": "cut by a filter"}
 
 
-@pytest.mark.parametrize(
-    ("length", "kept", "skipped"),
-    [("keep", [0, 1], {}), ("mask", [0], {"cut at max_tokens": 1}), ("drop", [], {})],
-)
-def test_length_of_tokens(length, kept, skipped):
-    cut = sampled("r", [COMPLETIONS[0], COMPLETIONS[2]], group_id="g", reward=1.0)
+@pytest.mark.parametrize(("finish_reason", "reason"), CUTS.items())
+@pytest.mark.parametrize(("length", "kept"), [("keep", [0, 1]), ("mask", [0]), ("drop", [])])
+def test_length_of_tokens(length, kept, finish_reason, reason):
+    cut = sampled("r", [COMPLETIONS[0], ("policy", None, {"finish_reason": finish_reason})], group_id="g", reward=1.0)
     whole = sampled("s", COMPLETIONS[:1], group_id="g", reward=0.0)
     batches = art_otel.batches([cut, whole], advantage="centered", length=length)
     (batch,) = batches
-    assert batches.report.completions_skipped == skipped
-    assert batches.report.trajectories_skipped == ({"cut at max_tokens": 1} if length == "drop" else {})
+    assert batches.report.completions_skipped == ({reason: 1} if length == "mask" else {})
+    assert batches.report.trajectories_skipped == ({reason: 1} if length == "drop" else {})
     assert trained([cut], advantage=None, length=length) == kept
     # A rollout that is left out counts in no baseline; a completion that is only context takes nothing from it.
     assert sorted(set(batch.advantages[batch.loss_mask].tolist())) == ([0.0] if length == "drop" else [-0.5, 0.5])
 
 
-def test_length_of_messages_pairs_and_files(tmp_path):
-    cut = sampled("r", [COMPLETIONS[0], COMPLETIONS[2]], group_id="g", reward=1.0)
+@pytest.mark.parametrize(("finish_reason", "reason"), CUTS.items())
+def test_length_of_messages_pairs_and_files(tmp_path, finish_reason, reason):
+    cut = sampled("r", [COMPLETIONS[0], ("policy", None, {"finish_reason": finish_reason})], group_id="g", reward=1.0)
     worse = sampled("s", [COMPLETIONS[0], COMPLETIONS[0]], group_id="g", reward=0.0)
     found = [cut, worse]
     for length, messages in (("keep", ["a0", "a1", "a0", "a1"]), ("mask", ["a0", "a0", "a1"]), ("drop", ["a0", "a1"])):
         assert imitated(found, length=length) == messages
     assert imitated(found) == ["a0", "a0", "a1"]
     report = art_otel.export(found, "openai", tmp_path / "m")
-    assert report.skipped == {"completions: cut at max_tokens": 1}
+    assert report.skipped == {f"completions: {reason}": 1}
     report = art_otel.export(found, "openai", tmp_path / "k", length="keep")
     assert not report.skipped
     report = art_otel.export(found, "openai", tmp_path / "d", length="drop")
-    assert report.trajectories_skipped == {"cut at max_tokens": 1}
+    assert report.trajectories_skipped == {reason: 1}
+
+
+def test_a_refusal_of_claude_is_an_answer():
+    refused = sampled(completions=[("claude", None, {"finish_reason": "refusal"})])
+    assert imitated([refused]) == ["a0"]
+    assert trained([refused], advantage=None, length="mask") == [0]
 
 
 def said(rollout_id: str, answer: str, reward: float, **facts) -> Trajectory:
@@ -370,10 +377,11 @@ def said(rollout_id: str, answer: str, reward: float, **facts) -> Trajectory:
 def test_pairs_are_of_what_is_chosen():
     good, bad = said("good", "yes", 1.0), said("bad", "no", 0.0)
     cut, marked = said("cut", "ye", 2.0, finish_reason="length"), said("marked", "hm", -1.0, marked_untrained="judge")
-    pairs = preference_batches([good, bad, cut, marked])
+    filtered = said("filtered", "y", 3.0, finish_reason="content_filter")
+    pairs = preference_batches([good, bad, cut, filtered, marked])
     ((pair,),) = pairs
     assert (pair.chosen_rollout_id, pair.rejected_rollout_id) == ("good", "bad")
-    assert pairs.report.trajectories_skipped == {"cut at max_tokens": 1, "marked untrained": 1}
+    assert pairs.report.trajectories_skipped == {"cut at max_tokens": 1, "cut by a filter": 1, "marked untrained": 1}
     pairs = preference_batches([good, bad, cut], length="keep")
     ((pair,),) = pairs
     assert pair.chosen_rollout_id == "cut"

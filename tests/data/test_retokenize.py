@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 import transformers
 from msgspec import structs
 
@@ -86,8 +87,9 @@ def test_the_newline_behind_an_answer_is_not_trained():
     assert one.loss_mask[first.end - 1 : first.end + 1] == b"\1\0"
 
 
-def test_a_cut_answer_has_no_stop_token():
-    found = build(rollout(chat(*TALK, finish_reason="length")), CHATML)
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+def test_a_cut_answer_has_no_stop_token(reason):
+    found = build(rollout(chat(*TALK, finish_reason=reason)), CHATML)
     assert texts(CHATML, found) == [["the sunny", "hello"]]
 
 

@@ -170,6 +170,15 @@ def test_doubtful_ids_are_not_trained(tmp_path, recorder):
     assert set(trained_texts(found)) <= {"ids doubtful"}
 
 
+@pytest.mark.parametrize("word", ["abort", "cancelled", "insufficient_system_resource", "network_error"])
+def test_an_answer_that_its_server_did_not_finish_is_trained_nowhere(tmp_path, word):
+    found = recorded(tmp_path, "OpenInference", {"r": talk(Q, said("sun"), finish=word)})
+    (turn,) = found["r"].turns
+    assert (turn.tokens_untrained, turn.text_untrained) == ("aborted", "aborted")
+    assert trained_ids(found) == {}
+    assert trained_texts(found) == Counter()
+
+
 WITH_BODIES = ("gateway", "OpenInference", "LiteLLM", "MLflow", "LangSmith")
 """Recorders that write the choices as the server gave them: null is its own word."""
 

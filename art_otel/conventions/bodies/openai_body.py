@@ -48,6 +48,7 @@ _RUNNING: Final = ("queued", "in_progress")
 
 def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> CallFacts | None:
     """Read the request body that attribute `name` holds; None when it asks for no completion."""
+    body = with_extra_body(body)
     prompt, prompts = _prompt(body.get("prompt"))
     messages = _input_messages(body) if prompt is None else prompt
     model = values.text(body.get("model"))
@@ -70,6 +71,17 @@ def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> 
         stream=values.flag(body.get("stream")),
         has_instructions=bool(system_messages(body.get("instructions"))) if "input" in body else None,
     )
+
+
+_EXTRA_BODY: Final = "extra_body"
+
+
+def with_extra_body(arguments: dict[str, Value]) -> dict[str, Value]:
+    """The body that openai's client makes of its arguments: the fields of `extra_body` are fields of the body."""
+    extra = values.mapping(arguments.get(_EXTRA_BODY))
+    if extra is None:
+        return arguments
+    return {**{name: value for name, value in arguments.items() if name != _EXTRA_BODY}, **extra}
 
 
 def read_parameters(reader: AttributeReader, name: str, body: dict[str, Value]) -> dict[str, Value]:

@@ -47,6 +47,7 @@ def read_input(reader: AttributeReader, name: str, value: Value) -> CallFacts | 
         return CallFacts(input_messages=(Message(role="user", content=value),)) if value else None
     listed = values.items(value)
     body = values.mapping(value) or {"input" if any(map(_is_item, listed or ())) else "messages": value}
+    body = openai_body.with_extra_body(body)
     if "contents" in body:
         return gemini.read_request(reader, name, body)
     if (prompts := values.items(body.get("prompts"))) is not None:

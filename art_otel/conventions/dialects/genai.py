@@ -34,6 +34,7 @@ from art_otel.conventions.bodies.openai_body import (
     parse_tools,
     read_choices,
     system_messages,
+    with_extra_body,
 )
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts, with_gap
 from art_otel.conventions.frameworks import (
@@ -445,6 +446,7 @@ def read_parameters(reader: AttributeReader, layout: tuple[Parameter, ...]) -> d
     schema = parameters.pop("structured_output_schema", None)
     if schema is not None:
         parameters["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
+    parameters = with_extra_body(parameters)
     if None in parameters.values():
         return {name: value for name, value in parameters.items() if value is not None}
     return parameters

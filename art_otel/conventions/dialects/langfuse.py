@@ -14,7 +14,13 @@ import msgspec
 from art_otel.calls import Choice, Message, ToolSet, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, SpanRecording
-from art_otel.conventions.bodies.openai_body import parse_tools, read_parameters, read_tools, read_usage
+from art_otel.conventions.bodies.openai_body import (
+    parse_tools,
+    read_parameters,
+    read_tools,
+    read_usage,
+    with_extra_body,
+)
 from art_otel.conventions.bodies.recorded_values import are_items, read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect, Role, ToolAttributes
 from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts, merge_facts
@@ -73,7 +79,7 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     is_old = values.version_numbers(recording.span.scope.version) < _WRITES_INSTRUCTIONS
     if is_old and response is None and are_items(output) and not _has_instructions(asked):
         reader.gap("lossy recorder", "the Responses API without its instructions", field="prompt")
-    parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
+    parameters = with_extra_body(values.mapping(reader.structured(_PARAMETERS)) or {})
     choices = answered.choices
     if (values.integer(parameters.get("n")) or 1) > len(choices or (None,)):
         reader.gap("lossy recorder", "one answer of several", field="answer")

@@ -26,6 +26,7 @@ from art_otel.conventions.bodies.openai_body import (
     read_parameters,
     read_request,
     read_tools,
+    with_extra_body,
 )
 from art_otel.conventions.bodies.recorded_values import read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect
@@ -121,7 +122,7 @@ def _asked(reader: AttributeReader, request: dict[str, Value]) -> CallFacts | No
 def read_flattened(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the `llm.*` attributes; None when there are none."""
     reader, span = recording.reader(), recording.span
-    parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
+    parameters = with_extra_body(values.mapping(reader.structured(_PARAMETERS)) or {})
     responses = span.name.lower() in _RESPONSES_SPANS
     tells_more = _tells_more(reader, trusted_facts)
     if (

@@ -6,7 +6,7 @@ last answer and is no call. Invariant: `ai.prompt.messages` is what was sent; ar
 `input` or `args` is a text.
 """
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -17,7 +17,7 @@ from art_otel.conventions.bodies.messages import SERVER_RUNS, messages_of, parse
 from art_otel.conventions.bodies.openai_body import parse_tool
 from art_otel.conventions.dialects.dialect import Dialect, Role, ToolAttributes
 from art_otel.conventions.facts import CallFacts
-from art_otel.conventions.vocabulary import finish_reason
+from art_otel.conventions.vocabulary import finish_reason, is_gemini
 from art_otel.errors import ParseError
 from art_otel.spans import Span, Value
 
@@ -30,8 +30,22 @@ _TEXTS: Final = ("ai.response.text", "ai.response.object", "ai.result.text", "ai
 _TOOL_CALLS: Final = ("ai.response.toolCalls", "ai.result.toolCalls")
 _ROLES: Final[dict[str, Role]] = {"doGenerate": "inference", "doStream": "inference", "doEmbed": "embeddings"}
 _APPROVAL: Final = "tool-approval-"
+_DENIED: Final = "Tool call execution denied."
+"""What is sent of a tool call that the user denied without a reason, since spring 2026."""
 _TOOL_SPAN: Final = "ai.toolCall"
 _PREFIX: Final = "ai."
+
+_ResultForm: TypeAlias = Literal["chat", "blocks", "gemini", "other"]
+"""How a provider's API takes results of tools: as texts, as blocks (Claude's), as values, or in another way."""
+
+
+def _result_form(provider: str) -> _ResultForm:
+    """The form for a provider, which the SDK names `openai.chat`, `anthropic.messages`, `google.generative-ai`, …."""
+    if "anthropic" in provider or provider == "amazon-bedrock":
+        return "blocks"
+    if is_gemini(provider, "chat"):
+        return "gemini"
+    return "chat" if provider.endswith(".chat") else "other"
 
 
 def role(span: Span) -> Role | None:
@@ -69,27 +83,27 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
 
 def _input_messages(reader: AttributeReader) -> tuple[Message, ...] | None:
     entries = values.items(reader.structured(_MESSAGES))
-    sent = None if entries is None else [_openai_message(values.mapping(entry) or {}) for entry in entries]
+    form = _result_form(reader.text("ai.model.provider") or "")
+    sent = None if entries is None else [_openai_message(values.mapping(entry) or {}, form) for entry in entries]
     return reader.parsed(_MESSAGES, parse, sent)
 
 
-def _openai_message(message: dict[str, Value]) -> dict[str, Value]:
+def _openai_message(message: dict[str, Value], form: _ResultForm) -> dict[str, Value]:
     """Write a message of the SDK with parts that OpenAI and GenAI have, too; what is for the app alone is not sent."""
     parts = values.items(message.get("content"))
     part_fields = [values.mapping(part) or {} for part in parts or ()]
-    sent = [_part(part) for part in part_fields if not str(part.get("type")).startswith(_APPROVAL)]
+    sent = [_part(part, form) for part in part_fields if not str(part.get("type")).startswith(_APPROVAL)]
     if message.get("role") == "assistant":  # which has the results of tools that the server ran
         sent = [{**part, SERVER_RUNS: True} if part.get("type") == "tool-result" else part for part in sent]
     content = message.get("content") if parts is None else sent
     return {"role": message.get("role"), "content": content}
 
 
-def _part(part: dict[str, Value]) -> dict[str, Value]:
-    kind = part.get("type")
-    if kind == "tool-result":
-        output = part.get("output", part.get("result"))
-        return {**part, "output": _result(values.mapping(output), output)}
-    return _content_part(part)
+def _part(part: dict[str, Value], form: _ResultForm) -> dict[str, Value]:
+    if part.get("type") != "tool-result":
+        return _content_part(part)
+    kept = {name: field for name, field in part.items() if name not in ("result", "content")}
+    return {**kept, "output": _result(part, form)}
 
 
 def _content_part(part: dict[str, Value]) -> dict[str, Value]:
@@ -106,13 +120,31 @@ def _content_part(part: dict[str, Value]) -> dict[str, Value]:
     return part
 
 
-def _result(output: dict[str, Value] | None, value: Value) -> Value:
-    """Read the result of a tool: text stays text, parts stay parts, anything else becomes the JSON text sent."""
-    result = output["value"] if output is not None and "value" in output else value
-    parts = values.items(result) if output is not None and output.get("type") == "content" else None
-    if parts is not None:
-        return [_content_part(values.mapping(part) or {}) for part in parts]
-    return result if isinstance(result, str) else msgspec.json.encode(values.json_safe(result)).decode()
+def _result(part: dict[str, Value], form: _ResultForm) -> Value:
+    """Write the result of a tool as the SDK sends it: a text, the JSON text of a value, or content parts."""
+    if "output" not in part:  # before version 5
+        parts = values.items(part.get("content")) if form == "blocks" else None
+        return _json_text(part.get("result"), form) if parts is None else _content(parts)
+    output = values.mapping(part["output"]) or {"value": part["output"]}
+    kind, value = output.get("type"), output.get("value", output)
+    if kind == "execution-denied":
+        reason = output.get("reason")
+        return reason if isinstance(reason, str) else _DENIED
+    if kind == "content" and form != "chat" and (parts := values.items(value)) is not None:
+        return _content(parts)
+    is_text = isinstance(value, str) and kind not in ("json", "error-json")
+    return value if is_text else _json_text(value, form)
+
+
+def _content(parts: list[Value]) -> Value:
+    return [_content_part(values.mapping(part) or {}) for part in parts]
+
+
+def _json_text(value: Value, form: _ResultForm) -> str:
+    """The JSON of a value, also of a text; Gemini's API takes values themselves, of which a text is one."""
+    if form == "gemini" and isinstance(value, str):
+        return value
+    return msgspec.json.encode(values.json_safe(value)).decode()
 
 
 def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
