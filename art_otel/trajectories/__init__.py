@@ -53,13 +53,13 @@ if not defer_imports(__name__):
     from art_otel.trajectories.model import aggregate as aggregate
     from art_otel.trajectories.model import end_of as end_of
     from art_otel.trajectories.model import final_reward as final_reward
-    from art_otel.trajectories.model import first_and_last_known as first_and_last_known
     from art_otel.trajectories.model import message_ends as message_ends
     from art_otel.trajectories.model import token_ends as token_ends
-    from art_otel.trajectories.model import version_of as version_of
-    from art_otel.trajectories.model import versions_in as versions_in
     from art_otel.trajectories.model import with_token_facts as with_token_facts
     from art_otel.trajectories.model import with_turns as with_turns
+    from art_otel.trajectories.policy_versions import first_and_last_known as first_and_last_known
+    from art_otel.trajectories.policy_versions import version_of as version_of
+    from art_otel.trajectories.policy_versions import versions_in as versions_in
     from art_otel.trajectories.rewards import ADVICE as ADVICE
     from art_otel.trajectories.rewards import NO_RESPONSE as NO_RESPONSE
     from art_otel.trajectories.rewards import NO_ROLLOUT as NO_ROLLOUT
