@@ -43,6 +43,7 @@ from art_otel.trajectories import (
     rollout_traces,
     token_ends,
 )
+from art_otel.trajectories.model import RECORDED
 
 _Value = TypeVar("_Value")
 
@@ -199,13 +200,19 @@ def restore_trajectory(row: Fields) -> Trajectory:
     """Make the trajectory of a row. Raises ValueError, TypeError or LookupError for a row that is no trajectory's."""
     _check(row)
     unchanged = {name: value for name, value in row.items() if name not in _RESTORED}
-    return Trajectory(
+    trajectory = Trajectory(
         **unchanged,
         incomplete_reasons=dict(row["incomplete_reasons"]),
         metrics={name: value for name, value in row["metrics"].items() if value is not None},
         metadata=row["metadata"] | row["nested_metadata"],
         calls=_restore_calls(row),
     )
+    return _with_reward(trajectory, row["reward"])
+
+
+def _with_reward(trajectory: Trajectory, written: float | None) -> Trajectory:
+    """The trajectory, without a reward where none was written: to make it, None says that one follows from others."""
+    return replace(trajectory, reward=None) if written is None and trajectory.reward is not None else trajectory
 
 
 def _restore_calls(row: Fields) -> tuple[Call, ...]:
@@ -531,6 +538,7 @@ def decode_trajectory(data: bytes) -> Trajectory:
             "toolsets": parcel.toolsets,
             "objects": parcel.objects,
         }
-        return replace(parcel.trajectory, calls=_restore_calls(row))
+        trajectory = replace(parcel.trajectory, calls=_restore_calls(row), _reward_origin=RECORDED)
+        return _with_reward(trajectory, parcel.trajectory.reward)
     except (ValueError, LookupError) as error:
         raise StoreError(f"a received rollout is not a valid trajectory: {error}") from error

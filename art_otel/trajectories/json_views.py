@@ -140,7 +140,7 @@ class CallView(CallRecord, frozen=True, kw_only=True, gc=False):
     rewritten_at: int | None
 
 
-_LEFT_OUT: Final = frozenset({"result", "exception", "children", "calls", "turns", "_derived_reward"})
+_LEFT_OUT: Final = frozenset({"result", "exception", "children", "calls", "turns", "_reward_origin"})
 """Fields that only the live object has, and fields that are written in another form."""
 
 

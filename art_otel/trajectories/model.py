@@ -29,6 +29,7 @@ Invariant: links lead to turns of earlier calls in `Trajectory.calls`; the turns
 its prompt; an unknown value is None, never 0 or empty.
 """
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -290,6 +291,17 @@ class GroupKey(NamedTuple):
         return self.training_step is None and self.gathering is None
 
 
+class RewardOrigin(NamedTuple):
+    """A trajectory's final reward, and when it was given: 0 as recorded, None if it follows from the rewards."""
+
+    reward: float | None
+    given_ns: int | None
+
+
+RECORDED: Final = RewardOrigin(None, None)
+"""That of a trajectory that is no copy of another, and has the reward that was recorded."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Trajectory(Generic[Result_co]):
     """One recorded rollout: its ids and settings, how it ended, its rewards, its calls and its turns.
@@ -301,8 +313,8 @@ class Trajectory(Generic[Result_co]):
     - `incomplete_reasons` maps each reason to a count. A trajectory is complete if there is none.
     - Times are nanoseconds since the epoch. They are None if the rollout's span is missing or never ended.
     - `reward` is the final reward, or None. If you do not give it, it is computed from `rewards` (`final_reward`), also
-      in a copy with other rewards: `dataclasses.replace(trajectory, rewards=…)`. A reward that you give stays in such
-      copies, unless it is equal to the computed one.
+      in a copy with other rewards: `dataclasses.replace(trajectory, rewards=…)`. A reward that you give stays until a
+      later reward named `reward` is given. `replace(trajectory, reward=None)` says that there is none.
     - `metadata` holds JSON values as they were given. `tools` has all tool definitions of all calls. `tool_calls` has
       the tools that ran.
     - `calls` are in causal order: a call comes after the call that its prompt continues. `turns` are the choices of all
@@ -345,18 +357,20 @@ class Trajectory(Generic[Result_co]):
     result: Result_co = field(default=None, compare=False, repr=False)  # pyright: ignore[reportAssignmentType]
     exception: BaseException | None = field(default=None, compare=False, repr=False)
     children: "tuple[Trajectory, ...]" = field(default=(), compare=False, repr=False)
-    _derived_reward: float | None = field(default=None, compare=False, repr=False)
+    _reward_origin: RewardOrigin = field(default=RECORDED, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Derive the turns, and the final reward if it is not given."""
         object.__setattr__(self, "turns", tuple([turn for call in self.calls for turn in call.choices or ()]))
-        derived = final_reward(self.rewards)
-        # `replace` passes both fields of the copied object: if they are equal, its reward was computed from its old
-        # rewards, so the copy's reward is computed anew.
-        given, before = self.reward, self._derived_reward
-        if given is None or given == before or (given != given and before != before):  # noqa: PLR0124 # both are NaN
-            object.__setattr__(self, "reward", derived)
-        object.__setattr__(self, "_derived_reward", derived)
+        follows, origin = final_reward(self.rewards), self._reward_origin
+        if origin is RECORDED:  # a file has the reward whether it follows or not
+            given_ns = None if self.reward is None or self.reward == follows else 0
+        else:  # `replace` hands on the very object that the copied trajectory has; an equal one was given
+            given_ns = origin.given_ns if self.reward is origin.reward else time.time_ns()
+        if given_ns is None:
+            # Times 1.0: an object that nobody else has.
+            object.__setattr__(self, "reward", None if follows is None else follows * 1.0)
+        object.__setattr__(self, "_reward_origin", RewardOrigin(self.reward, given_ns))
 
     def __repr__(self) -> str:
         from art_otel.trajectories.display import describe_trajectory  # noqa: PLC0415 # views are of trajectories
@@ -369,8 +383,9 @@ class Trajectory(Generic[Result_co]):
         return trajectory_html(self)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle and copy the trees as lists, because a path may be longer than Python's stack."""
-        fields_of = {each.name: getattr(self, each.name) for each in fields(self) if each.init and each.name != "calls"}
+        """Pickle and copy: the trees as lists, because a path may be longer than Python's stack."""
+        names = [each.name for each in fields(self) if each.init and each.name not in ("calls", "reward")]
+        fields_of = {name: getattr(self, name) for name in names}
         from art_otel.trajectories.pickling import flat, unpickled  # noqa: PLC0415 # makes trajectories
 
         return unpickled, (fields_of, *flat(self.calls))

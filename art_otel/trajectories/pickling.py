@@ -79,4 +79,5 @@ def unpickled(
         )
         for call, prompt, prompt_tokens, choices in flat_calls
     ]
-    return Trajectory(**fields_of, calls=tuple(calls))
+    # The reward is the very object of its origin: see `Trajectory.__post_init__`.
+    return Trajectory(**fields_of, reward=fields_of["_reward_origin"].reward, calls=tuple(calls))

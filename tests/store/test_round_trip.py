@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 import art_otel
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds, ToolCall
 from art_otel.errors import StoreError
-from art_otel.store import FileLimits, read_trajectories, write_trajectories
+from art_otel.store import (
+    FileLimits,
+    decode_trajectory,
+    encode_trajectory,
+    read_trajectories,
+    write_trajectories,
+)
 from art_otel.store.schema import SCHEMA
 from art_otel.testing import JSON, TEXT, trajectories
 from art_otel.trajectories import MESSAGE_ROOT, MessageNode, Trajectory
@@ -73,6 +79,17 @@ def test_a_trajectory_made_by_hand_of_rewards_alone_is_read_and_trained_as_it_is
     for sources in (made, tmp_path / "out"):
         (batch,) = art_otel.batches(sources)
         assert [trajectory.reward for trajectory in made] == list(batch.rewards) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("reward", [None, 0.5])
+def test_the_reward_of_a_copy_is_read_again_and_one_that_follows_follows_from_others(tmp_path, reward):
+    whole = replace(talk("a", 1), rewards=(judged(1.0),))
+    made = [whole, replace(whole, rollout_id="b", reward=reward)]
+    write_trajectories(made, tmp_path / "out")
+    sent = [decode_trajectory(encode_trajectory(one)) for one in made]
+    for copies in (list(read_trajectories(tmp_path / "out")), sent):
+        assert copies == made
+        assert [replace(one, rewards=()).reward for one in copies] == [None, reward]
 
 
 def test_an_empty_dataset_has_the_schema(tmp_path):

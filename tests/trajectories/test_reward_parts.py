@@ -151,14 +151,25 @@ def test_rewards_given_to_a_trajectory_are_those_that_are_read_again():
     assert (found.reward, trajectory.reward) == (0.75, None)
 
 
-def test_a_given_final_reward_stays_until_another_final_one_is_given():
-    def given(value: float, name: str = "reward", **target: str) -> Reward:
-        return Reward(name=name, value=value, source="attribute", time_ns=int(1000 * value), **target)
+def given(value: float, name: str = "reward", **fields: object) -> Reward:
+    return Reward(**{"name": name, "value": value, "source": "attribute", "time_ns": int(1000 * value), **fields})
 
+
+_GIVEN = Trajectory(rollout_id="r", trace_id=32 * "1", rewards=(given(1.0),))
+
+
+def test_a_given_final_reward_stays_until_another_final_one_is_given():
     trajectory = Trajectory(rollout_id="r", trace_id=32 * "1", reward=1.0)
     assert with_rewards(trajectory, given(0.5, "progress", target="a")).reward == 1.0
     assert with_rewards(trajectory, given(0.5)).reward == 0.5
     assert replace(trajectory, rewards=(given(0.5),), name="n").reward == 1.0
+
+
+def test_what_a_copy_is_given_counts():
+    assert replace(_GIVEN, reward=None).reward is None
+    assert replace(_GIVEN, reward=1.0, rewards=(given(0.25),)).reward == 1.0
+    assert replace(_GIVEN, rewards=(given(0.25),)).reward == 0.25
+    assert replace(replace(_GIVEN, reward=None), rewards=()).reward is None
 
 
 def test_a_reward_that_follows_from_the_rewards_follows_from_those_of_a_copy():
@@ -172,3 +183,5 @@ def test_a_reward_that_follows_from_the_rewards_follows_from_those_of_a_copy():
     assert replace(replace(trajectory, rewards=(broken,)), rewards=(last,)).reward == 0.0
     copied = pickle.loads(pickle.dumps(replace(trajectory, reward=0.5)))
     assert replace(copied, rewards=(last,)).reward == 0.5
+    copied = pickle.loads(pickle.dumps(trajectory))
+    assert replace(copied, rewards=(last,)).reward == 0.0

@@ -35,7 +35,7 @@ _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9]+")
 _IN_FIELDS: Final = frozenset({"calls", "prompts", "turns", "tools", "tool_calls", "metrics", "rewards"})
 """The fields of a trajectory that steps, metrics and lists of `extra` hold."""
-_IN_PROCESS: Final = frozenset({"result", "exception", "children", "_derived_reward"})
+_IN_PROCESS: Final = frozenset({"result", "exception", "children", "_reward_origin"})
 """What only objects in a process have; no file has it."""
 
 
