@@ -227,13 +227,17 @@ def aggregate(rewards: Iterable[Reward]) -> float | None:
     return latest
 
 
+def _of_whole(rewards: Iterable[Reward]) -> list[Reward]:
+    return [one for one in rewards if one.value is not None and one.target is None and one.step is None]
+
+
 def final_reward(rewards: Iterable[Reward]) -> float | None:
     """The last reward of the whole rollout that is named `reward`.
 
     Without such a reward: the last reward that is no evaluation, if all of these have one name. An evaluation with
     another name is not the reward, because more may be worse, as for a `hallucination` score.
     """
-    whole = [one for one in rewards if one.value is not None and one.target is None and one.step is None]
+    whole = _of_whole(rewards)
     named = [one for one in whole if one.name == REWARD_NAME]
     given = [one for one in whole if one.source != "evaluation"]
     return aggregate(named or (given if len({one.name for one in given}) == 1 else ()))
@@ -383,7 +387,7 @@ class Trajectory(Generic[Result_co]):
         return trajectory_html(self)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle and copy: the trees as lists, because a path may be longer than Python's stack."""
+        """Pickle and copy the trees as lists, because a path may be longer than Python's stack."""
         names = [each.name for each in fields(self) if each.init and each.name not in ("calls", "reward")]
         fields_of = {name: getattr(self, name) for name in names}
         from art_otel.trajectories.pickling import flat, unpickled  # noqa: PLC0415 # makes trajectories
@@ -440,15 +444,18 @@ def _refuse_assignment(record: "Trajectory[object] | TrajectoryGroup", name: str
 def with_rewards(trajectory: Trajectory, *new_rewards: Reward) -> Trajectory:
     """Add rewards to a trajectory, as if they had been recorded.
 
-    A final reward among them replaces one that was given as `reward=`.
+    A final reward that was given as `reward=` stays, until a later one among them is named `reward`.
     """
     rewards = tuple(dict.fromkeys(trajectory.rewards))
     for new in new_rewards:  # where its time says; those there stay in order, also one of which no time is known
         behind = max((at for at, one in enumerate(rewards, 1) if one.time_ns <= new.time_ns), default=0)
         rewards = rewards if new in rewards else (*rewards[:behind], new, *rewards[behind:])
-    if final_reward(new_rewards) is not None and (final := final_reward(rewards)) is not None:
-        return replace(trajectory, rewards=rewards, reward=final)
-    return replace(trajectory, rewards=rewards)
+    copy = replace(trajectory, rewards=rewards)
+    given_ns = trajectory._reward_origin.given_ns  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # no part of the API
+    later = {*rewards} - {*trajectory.rewards} if given_ns is not None else ()
+    if any(one.name == REWARD_NAME and one.time_ns > (given_ns or 0) for one in _of_whole(later)):
+        return replace(copy, reward=None, _reward_origin=RECORDED)  # it follows from the rewards again
+    return copy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)

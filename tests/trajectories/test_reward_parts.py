@@ -2,10 +2,13 @@
 
 import math
 import pickle
+from copy import deepcopy
 from dataclasses import replace
 
+import hypothesis
 import msgspec
 import pytest
+from hypothesis import strategies as st
 
 from art_otel.calls import Choice, Message, TokenIds
 from art_otel.testing import SpanBuilder
@@ -161,8 +164,41 @@ _GIVEN = Trajectory(rollout_id="r", trace_id=32 * "1", rewards=(given(1.0),))
 def test_a_given_final_reward_stays_until_another_final_one_is_given():
     trajectory = Trajectory(rollout_id="r", trace_id=32 * "1", reward=1.0)
     assert with_rewards(trajectory, given(0.5, "progress", target="a")).reward == 1.0
+    assert with_rewards(trajectory, given(0.5, "style")).reward == 1.0
     assert with_rewards(trajectory, given(0.5)).reward == 0.5
     assert replace(trajectory, rewards=(given(0.5),), name="n").reward == 1.0
+
+
+@hypothesis.given(
+    st.sampled_from([None, 0.75, 1.0]),
+    st.lists(
+        st.builds(
+            given,
+            st.sampled_from([0.25, 1.0]),
+            st.sampled_from(["reward", "style"]),
+            step=st.sampled_from([None, 3]),
+            time_ns=st.integers(1, 9) | st.integers(2**62, 2**62 + 9),
+        ),
+        max_size=4,
+        unique_by=lambda one: one.time_ns,
+    ),
+)
+def test_a_copy_s_reward_stays_until_a_later_one_of_its_name_is_given(value, rewards):
+    """Whatever its value, where it was written or sent between, and in whatever parts the rewards come."""
+    shaped = replace(_GIVEN, reward=value)
+    later = sorted(
+        (one for one in rewards if one.time_ns >= 2**62 and one.name == "reward" and one.step is None),
+        key=lambda one: one.time_ns,
+    )
+    expected = later[-1].value if later else value
+    for copy in (shaped, replace(shaped, name="n"), pickle.loads(pickle.dumps(shaped)), deepcopy(shaped)):
+        at_once = with_rewards(copy, *rewards)
+        assert at_once.reward == expected
+        one_by_one = copy
+        for reward in sorted(rewards, key=lambda one: one.time_ns):
+            one_by_one = with_rewards(one_by_one, reward)
+        assert one_by_one == at_once == with_rewards(at_once, *rewards)
+        assert (replace(copy, rewards=tuple(rewards)).reward, copy.reward) == (value, value)
 
 
 def test_what_a_copy_is_given_counts():
