@@ -19,7 +19,7 @@ from art_otel.tracing.api import scalars
 from art_otel.tracing.api.rewards import give, resolve_target
 from art_otel.tracing.api.untrained import untrained
 from art_otel.tracing.internal_errors import handle_internal_errors
-from art_otel.trajectories import Reward, Trajectory, TrajectoryGroup
+from art_otel.trajectories import Reward, Trajectory, TrajectoryGroup, note_later_reward
 from art_otel.trajectories.model import with_rewards
 
 Group: TypeAlias = TrajectoryGroup | Iterable[Trajectory]
@@ -112,7 +112,9 @@ def _give(trajectory: Trajectory, value: float | None, name: str) -> Trajectory:
         with handle_internal_errors:
             now = time.time_ns()
             give(name, number, resolve_target(trajectory), evaluation_attributes(name, number), now)
-            return with_rewards(trajectory, Reward(name=name, value=number, source="reward_span", time_ns=now))
+            given = Reward(name=name, value=number, source="reward_span", time_ns=now)
+            note_later_reward(trajectory, given)
+            return with_rewards(trajectory, given)
     return trajectory
 
 

@@ -4,15 +4,17 @@ import asyncio
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from art_otel import gather_trajectory_groups, rank_group, reward, rollout, score_group
+from art_otel.data import message_batches
 from art_otel.errors import UsageError
 from art_otel.testing import SpanBuilder
-from art_otel.trajectories import SpanGroup, Trajectory, TrajectoryGroup, build_trajectories
+from art_otel.trajectories import SpanGroup, Trajectory, TrajectoryGroup, build_trajectories, with_later_rewards
 from tests.examples import examples
 
 
@@ -50,6 +52,24 @@ def test_each_is_given_its_own(app):
     stored, _ = app.convert()
     assert {one.rollout_id: one for one in stored} == {one.rollout_id: one for one in judged}
     assert all(one.complete for one in stored)
+
+
+def test_the_given_group_is_learned_from_with_its_rewards_and_a_copy_with_those_that_it_got_later(app):
+    group = group_of(app, 3)
+    judged = score_group(group, lambda trajectories: [answer(one) / 8 for one in trajectories])
+    styled = score_group([replace(one, reward=0.5) for one in judged], lambda _: [1.0] * 3, name="style")
+
+    def learned(source) -> list[float]:
+        return sorted(example.reward for example in message_batches(source).examples())
+
+    assert [one.reward for one in group] == [None] * 3
+    assert learned(group) == learned(judged) == [0.0, 0.125, 0.25]
+    assert learned(styled) == learned([replace(one, reward=0.5) for one in group]) == [0.5] * 3
+    score_group(styled, lambda _: [1.0] * 3)
+    assert learned(group) == learned(judged) == learned(styled) == [1.0] * 3
+    stored, _ = app.convert()
+    given = {one.rollout_id: with_later_rewards(one).rewards for one in group}
+    assert {one.rollout_id: one.rewards for one in stored} == given
 
 
 def test_calls_of_a_judge_are_not_the_policy_s(app):
