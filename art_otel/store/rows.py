@@ -401,9 +401,11 @@ def _check(row: Fields) -> None:
         raise ValueError("revision is missing")
     if row["status"] not in get_args(Status):
         raise ValueError(f"{row['status']!r} is no status")
+    first = 0
     for position, turn in enumerate(row["turns"]):
-        if not 0 <= turn["call"] < len(row["calls"]):
-            raise ValueError(f"turn {position} is of call {turn['call']}, of {len(row['calls'])} calls")
+        if not first <= turn["call"] < len(row["calls"]):
+            raise ValueError(f"turn {position} is of call {turn['call']}, of calls {first} to {len(row['calls']) - 1}")
+        first = turn["call"]
 
 
 def routed_experts_of(data: bytes | None, **shape: int) -> RoutedExperts | None:

@@ -151,15 +151,16 @@ def trajectory_json(trajectory: Trajectory) -> dict[str, Any]:
     decided = {"complete": trajectory.complete, "end": trajectory.end}
     return {
         **plain,
-        "calls": [
-            _plain(
-                _view(CallView, call, choices=call.choices and tuple([_view(ChoiceView, one) for one in call.choices]))
-            )
-            for call in trajectory.calls
-        ],
+        "calls": list(map(call_json, trajectory.calls)),
         "turns": [_plain(_view(TurnView, turn)) for turn in trajectory.turns],
         **decided,
     }
+
+
+def call_json(call: Call) -> object:
+    """A call as it is among those of `trajectory_json`."""
+    choices = call.choices and tuple([_view(ChoiceView, one) for one in call.choices])
+    return _plain(_view(CallView, call, choices=choices))
 
 
 def _view(kind: type[_View], record: msgspec.Struct, **others: object) -> _View:

@@ -43,6 +43,7 @@ from typing_extensions import TypeVar
 from art_otel.attributes import REWARD_NAME, RewardSource
 from art_otel.calls import TOKEN_FACTS, CallRecord, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
 from art_otel.conventions import is_cancellation
+from art_otel.errors import UsageError
 from art_otel.spans import Value
 from art_otel.trajectories.trees import (
     MessageNode,
@@ -306,6 +307,12 @@ RECORDED: Final = RewardOrigin(None, None)
 """That of a trajectory that is no copy of another, and has the reward that was recorded."""
 
 
+_OUT_OF_PLACE: Final = (
+    "calls of a trajectory cannot be left out or moved, because others continue them; choose what is learned from with"
+    " models=… or agents=…, and link calls that were made by hand with art_otel.trajectories.link_calls(calls)"
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Trajectory(Generic[Result_co]):
     """One recorded rollout: its ids and settings, how it ended, its rewards, its calls and its turns.
@@ -364,8 +371,15 @@ class Trajectory(Generic[Result_co]):
     _reward_origin: RewardOrigin = field(default=RECORDED, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Derive the turns, and the final reward if it is not given."""
-        object.__setattr__(self, "turns", tuple([turn for call in self.calls for turn in call.choices or ()]))
+        """Derive the turns, and the final reward if it is not given. Raises UsageError for calls out of place."""
+        turns: list[Turn] = []
+        for position, call in enumerate(self.calls):
+            for turn in call.choices or ():
+                node = turn.message_node or turn.token_node
+                if turn.call != position or (node is not None and node.turn != len(turns)):
+                    raise UsageError(_OUT_OF_PLACE)
+                turns.append(turn)
+        object.__setattr__(self, "turns", tuple(turns))
         follows, origin = final_reward(self.rewards), self._reward_origin
         if origin is RECORDED:  # a file has the reward whether it follows or not
             given_ns = None if self.reward is None or self.reward == follows else 0

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Span
 from art_otel.trajectories import Reward, Trajectory, trajectory_json
+from art_otel.trajectories.json_views import call_json
 from art_otel.viewer.addresses import NotFoundError, TrajectoryKey, encode_key, group_key_of
 from art_otel.viewer.comparison import Comparison, compare, show_formula
 from art_otel.viewer.judging import FLAT, Judgement, PlanOptions
@@ -111,8 +112,7 @@ def raw_rollout(snapshot: Snapshot, row: int, part: str | None = None) -> dict[s
         return {"trajectory": trajectory_json(replace(trajectory, calls=()))}
     if not part.isdecimal() or len(part) > 9 or int(part) >= len(trajectory.calls):
         raise NotFoundError(f"the rollout has {len(trajectory.calls)} calls; there is no call {part:.20}")
-    alone = trajectory_json(replace(trajectory, calls=trajectory.calls[int(part) : int(part) + 1]))
-    return {"trajectory": alone["calls"][0]}
+    return {"trajectory": call_json(trajectory.calls[int(part)])}
 
 
 def show_rows(

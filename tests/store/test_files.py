@@ -266,6 +266,14 @@ def test_turns_that_are_no_choice_of_their_call_are_refused(tmp_path, table, fie
     assert "is not a valid trajectory" in read_error(changed(tmp_path, table, "turns", broken))
 
 
+def test_turns_that_are_not_in_the_order_of_their_calls_are_refused(tmp_path):
+    calls = call(1, (QUESTION,), ANSWER), call(2, (QUESTION, ANSWER, QUESTION), ANSWER)
+    write_trajectories([trajectory("r", *calls)], tmp_path / "one.parquet")
+    table = pq.read_table(tmp_path / "one.parquet")
+    (turns,) = table["turns"].to_pylist()
+    assert "is not a valid trajectory" in read_error(changed(tmp_path, table, "turns", [turns[::-1]]))
+
+
 def test_text_that_is_no_utf8_is_refused(tmp_path, table):
     raw = pa.array([b"\xff", b"a"], pa.binary())
     text = pa.StringArray.from_buffers(2, raw.buffers()[1], raw.buffers()[2])

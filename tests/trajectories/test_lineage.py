@@ -1,6 +1,8 @@
 """Laws 3 and 4 of generated agents: the links are those of their definition, and each completion is trained once."""
 
+import pickle
 from collections import Counter
+from dataclasses import replace
 from itertools import takewhile
 
 import pytest
@@ -10,6 +12,8 @@ from msgspec import structs
 
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds
 from art_otel.data.retokenize import histories_without_ids
+from art_otel.errors import UsageError
+from art_otel.testing import trajectories
 from art_otel.trajectories import (
     Trajectory,
     histories,
@@ -308,3 +312,27 @@ def test_a_message_in_its_first_words_again_is_its_first_node():
     assert [call.prompt_node.parent.message for call in trajectory.calls[1:]] == [shown, thought, shown]
     assert trajectory.calls[1].prompt_node is trajectory.calls[3].prompt_node
     assert [turn.parent for turn in trajectory.turns] == [None, 0, 0, 0]
+
+
+@given(trajectories(), st.data())
+def test_calls_that_are_left_out_or_moved_are_refused_unless_nothing_continues_them(trajectory, data):
+    calls = trajectory.calls
+    kept = data.draw(st.lists(st.sampled_from(range(len(calls))), unique=True) if calls else st.just([]))
+    sampling = [position for position, call in enumerate(calls) if call.choices]
+    those = [(at, position) for at, position in enumerate(kept) if calls[position].choices]
+    if those == [(position, position) for position in sampling[: len(those)]]:
+        cut = replace(trajectory, calls=tuple(calls[position] for position in kept))
+        assert {turn for history in histories(cut) for turn in history.turns} <= {*range(len(cut.turns))}
+        assert pickle.loads(pickle.dumps(cut)) == cut
+    else:
+        with pytest.raises(UsageError, match=r"calls of a trajectory cannot be left out or moved.*models="):
+            replace(trajectory, calls=tuple(calls[position] for position in kept))
+
+
+def test_what_a_call_sampled_cannot_be_left_out_of_it():
+    user, said = Message(role="user", content="a"), Message(role="assistant", content="b")
+    first = asked(1, [user], [1], [choice("b", [2])])
+    trajectory = trajectory_of([first, asked(2, [user, said, user], [1, 2, 3], [choice("d", [4])])])
+    without = structs.replace(trajectory.calls[0], choices=None)
+    with pytest.raises(UsageError, match="models="):
+        replace(trajectory, calls=(without, trajectory.calls[1]))

@@ -17,8 +17,10 @@ from art_otel.trajectories import (
     Trajectory,
     build_trajectories,
     first_and_last_known,
+    link_calls,
     version_of,
 )
+from art_otel.trajectories.lineage import recorded_call
 from tests.conversions import convert_spans
 from tests.data.token_rollouts import skip_reason
 from tests.dumps import chat_span, make_span
@@ -80,12 +82,13 @@ def test_a_rollout_s_version_is_stored_with_its_calls(tmp_path):
 
 def test_a_call_that_failed_before_it_sampled_needs_no_version():
     found = recorded(None, ["12", "12"])
-    refused = structs.replace(found.calls[0], policy_version=None, error="429", choices=None)
+    broke_off, answered = map(recorded_call, found.calls)
+    broke_off = structs.replace(broke_off, policy_version=None, error="429")
+    refused = structs.replace(broke_off, choices=None)
     fresh = Selection(policy_version="12")
-    with_failed = replace(found, calls=(refused, found.calls[1]))
+    with_failed = replace(found, calls=link_calls([refused, answered]))
     assert skip_reason(fresh, with_failed) is None
-    broke_off = structs.replace(refused, choices=found.calls[0].choices)
-    with_broken = replace(found, calls=(broke_off, found.calls[1]))
+    with_broken = replace(found, calls=link_calls([broke_off, answered]))
     assert skip_reason(fresh, with_broken) == "no policy version"
 
 
