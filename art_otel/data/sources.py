@@ -27,7 +27,7 @@ from art_otel.store import (
     read_keys,
     read_row_group,
 )
-from art_otel.trajectories import Trajectory, TrajectoryGroup, with_later_rewards
+from art_otel.trajectories import GroupKey, Trajectory, TrajectoryGroup, with_later_rewards
 
 Source: TypeAlias = str | Path | Trajectory | TrajectoryGroup | Iterable[Trajectory]
 Sources: TypeAlias = Source | Iterable[Source] | Combined
@@ -188,16 +188,16 @@ def _combined(sources: object) -> Combined:
 def _in_memory(source: object) -> Iterator[Trajectory]:
     """The trajectories of a group, or of a list of trajectories, with later rewards.
 
-    The caller's group counts: its members get its id if they have none, and one gathering, so that they are compared
-    with each other, however they were gathered.
+    Members of a group are compared with each other, whatever group, training step and gathering each names: the group
+    that the caller made is the group. They have its id, and the step and the gathering of its first member.
     """
     if isinstance(source, Trajectory):
         yield with_later_rewards(source)  # pyright: ignore[reportUnknownArgumentType] # of any result
     elif isinstance(source, TrajectoryGroup):
-        gathering = next((member.gathering for member in source), None)
         for member in source:
-            group_id = source.group_id if member.group_id is None else member.group_id
-            yield replace(with_later_rewards(member), group_id=group_id, gathering=gathering)
+            first = source.trajectories[0]
+            key = GroupKey(first.training_step, first.gathering, source.group_id)
+            yield replace(with_later_rewards(member), **key._asdict())
     elif isinstance(source, Iterable) and not isinstance(source, bytes):
         for member in cast(Iterable[object], source):
             yield from _in_memory(member)

@@ -8,6 +8,8 @@ from itertools import groupby
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import art_otel
 from art_otel.data import gdpo, message_batches, outcome_reward, preference_batches, weighted
@@ -67,6 +69,25 @@ def test_a_group_that_the_caller_made_is_one():
     assert advantages([first, second])[0] == {"r-0": 0.0, "s": 0.0}
     made = TrajectoryGroup(group_id="g", trajectories=[first, second])
     assert advantages([made])[0] == {"r-0": -0.5, "s": 0.5}
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "group_id": st.sampled_from([None, "a", "b"]),
+                "training_step": st.sampled_from([None, 1, 2]),
+                "gathering": st.sampled_from([None, "x", "y"]),
+            }
+        ),
+        min_size=4,
+        max_size=4,
+    )
+)
+def test_a_group_that_the_caller_made_is_one_whatever_its_members_name(told):
+    found = [replace(one, **fields) for one, fields in zip(members(0.0, 1.0, 5.0, 7.0), told, strict=True)]
+    groups = [TrajectoryGroup(group_id=name, trajectories=two) for name, two in (("g", found[:2]), ("h", found[2:]))]
+    assert advantages(groups)[0] == {"r-0": -0.5, "r-1": 0.5, "r-2": -1.0, "r-3": 1.0}
 
 
 @pytest.mark.parametrize(
