@@ -55,6 +55,7 @@ def door(server: str, call: Called | None = None) -> Iterator[Door]:
                 opened.asked.append(path)
             if path == SAMPLES_FROM_IDS and fields.get("request_id") in bound:
                 fields["sampling_params"] |= call.bound
+                fields["reasoning_ended"] = True  # as below; what is asked as a Response has no template's argument
             elif path == CHAT and _is_first(fields, call):
                 fields |= call.bound
             if call is not None:
