@@ -56,6 +56,7 @@ _PATIENCE: Final = 30.0
 """Seconds that a server may take to answer a test. A busy server is not tested again by every request."""
 
 _MAX_KNOWN: Final = 1000
+_TRIES: Final = 4
 _ONE_TOKEN: Final[AnswerFields] = {
     "messages": [{"role": "user", "content": "Hi"}],
     "max_tokens": 1,
@@ -149,11 +150,14 @@ class ServerAbilities:
     async def chat_has_ids(self, model: Value, headers: RawHeaders) -> bool | None:
         """Whether Chat Completions of this model return token ids if asked; None where that is unclear."""
 
-        async def ask() -> _Said:
+        async def ask(tries: int = _TRIES) -> _Said:
             answered = await self._server(headers).send(CHAT.path, {**_ONE_TOKEN, "model": model})
             body = json_object(await read(answered)) or {}
             if answered.status == OK:
                 has_ids = COMPLETION_IDS in answer_attributes(body)
+                if not has_ids and tries > 1 and await self.is_llama(headers):
+                    # It lists no token that ends inside a character, as the first token of an emoji does.
+                    return await ask(tries - 1)
                 if has_ids and not any("token_ids" in choice for _, choice in entries_of(body.get("choices"), "")):
                     self._has_ids_in_logprobs.add(str(model))
                 return _Said(answer=has_ids, seconds=_FOREVER if has_ids else _MINUTES)
