@@ -39,8 +39,7 @@ class RolloutBuffer:
     - `grace`: seconds that an ended rollout stays, for late spans and late readers.
     - `max_open`, `max_age` (seconds): beyond these the oldest rollout goes, but for those that `keep` holds.
 
-    `evicted` counts the rollouts that were let go before their end; `calls_outside` the calls that no rollout was
-    around.
+    `evicted` counts the rollouts that were let go before their end; `calls_outside` the calls outside of rollouts.
     """
 
     def __init__(self, *, max_open: int = MAX_OPEN, max_age: float = MAX_AGE, grace: float = 2.0) -> None:
@@ -61,8 +60,7 @@ class RolloutBuffer:
     def on_look(self, show_running: Callable[[str], None]) -> None:
         """Call a method with the rollout's id before a rollout is read in which spans run.
 
-        The method adds the lines of their starts, which are written only when someone reads. Its object is not kept
-        alive.
+        The method adds the lines of their starts, which are written only when someone reads. It is not kept alive.
         """
         self._show_running = WeakMethod(show_running)
 

@@ -171,8 +171,7 @@ class ServerAbilities:
     async def streams_ids(self, model: Value, headers: RawHeaders) -> bool:
         """Whether streams with tools have ids, too, on a server whose whole answers have ids.
 
-        llama.cpp has its ids in the logprobs, which it refuses for such streams. Servers whose ids are elsewhere are
-        not tested.
+        llama.cpp has its ids in the logprobs, which it refuses for such streams. Other servers are not tested.
         """
 
         async def ask() -> _Said:

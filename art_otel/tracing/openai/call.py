@@ -451,8 +451,7 @@ class _SpanEnd:
 def _call_spans(span: Span) -> Iterator[Span]:
     """The running call spans of one rollout, from this span outwards.
 
-    The search stops at the span of a tool or an agent: a call that a tool makes is another call than the one that the
-    tool runs in.
+    The search stops at the span of a tool or an agent: a call that a tool makes is not the call around the tool.
     """
     rollout: object = None
     is_first = True

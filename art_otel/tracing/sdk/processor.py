@@ -504,8 +504,7 @@ def _add_root_texts(root: ReadableSpan, first: ReadableSpan, last: ReadableSpan)
 
     Phoenix and MLflow list a trace by the input and output of its root span, in the names of OpenInference:
     https://github.com/Arize-ai/openinference/blob/main/spec/semantic_conventions.md. Trajectories do not use them. The
-    calls' spans were scrubbed before, and so are these texts. A root span with such attributes of its own stays as it
-    is.
+    calls' spans were scrubbed before, and so are these texts. A root span that has such attributes stays as it is.
     """
     asked, answered = parse_call(snapshot(first)), parse_call(snapshot(last))
     messages = [message for message in asked.input_messages or () if message.role == "user"]

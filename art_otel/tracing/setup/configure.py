@@ -109,8 +109,7 @@ class Tracing:
     def in_memory(self) -> Generator[None]:
         """Record in memory while the block runs, if nothing is set up. Nothing is written or exported.
 
-        `configure()` inside the block replaces this. After the block OTel's API stays hooked, but the hook then gives
-        no provider.
+        `configure()` inside the block replaces this. After the block OTel's API stays hooked, but gives no provider.
         """
         self._enter_memory()
         try:
