@@ -190,7 +190,7 @@ def _one_of(literal: Any) -> Callable[[object], Any]:  # noqa: ANN401 # a Litera
 class Setting(Generic[_Given, _Value]):
     """A row of Settings: the parser from given values to the setting's value, and the default.
 
-    It is a descriptor so that type checkers know both types: of accepted values (`__set__`), and of the value (`__get__`).
+    It is a descriptor so that type checkers know the types of given values (`__set__`) and of the value (`__get__`).
     """
 
     def __init__(self, parse: Callable[[object], _Value], *, default: _Value) -> None:
