@@ -142,10 +142,12 @@ class _Counts:
                 self._sampled[values.place_of(values.mapping(entry) or {}, position)] = sampled
 
     def usage(self) -> Value:
+        if not self._behind and not self._sampled:
+            return self._last
         behind = [values.integer(usage.get(_SAMPLED_COUNT)) or 0 for usage in self._behind]
         sampled = behind or [*self._sampled.values()]
         last = values.mapping(self._last)
-        if not sampled or (last is not None and len(sampled) == 1):
+        if last is not None and len(sampled) == 1:
             return self._last
         kept = {name: count for name, count in (last or {}).items() if name != "total_tokens"}
         return {**kept, _SAMPLED_COUNT: sum(sampled)}

@@ -3,8 +3,9 @@
     client.request()          __enter__: this call is the current one (a ContextVar)
       ├─ a try is built       begin: an instrumentor's call span is around it? use that span; else start a span of ours
       ├─ a response begins    answer: read the body while the app reads it; put `_SpanEnd` in the place of `span.end`
+      │                       of an instrumentor's span, since it is the instrumentor that ends that span
       └─ the client returns   __exit__
-    the span ends             `_SpanEnd` writes what was captured, then calls the span's real `end`
+    the span ends             write what was captured, then call the span's real `end`
 
 Invariant: attributes are written at the moment the span ends, whoever ends it, because a span that has ended takes no
 more. After that the span has its own `end` again. An answer that goes on after its span has ended is written to the
@@ -14,7 +15,6 @@ that neither of them saw is added.
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from contextvars import ContextVar, Token
 from functools import partial
 from time import time_ns
@@ -54,7 +54,7 @@ from art_otel.exchange.exchange import (
 from art_otel.exchange.token_requests import RequestAdditions
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
-from art_otel.tracing.api.context import tracer
+from art_otel.tracing.api.context import detach, tracer
 from art_otel.tracing.api.run import CLOSED
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.client import Options, Request, Response
@@ -90,7 +90,7 @@ def asks_for_completion(options: Options) -> bool:
 def model_of(options: Options) -> str | None:
     """The model that the request names; None where the body names none."""
     body = options.json_data
-    model = cast(Mapping[str, object], body).get("model") if isinstance(body, Mapping) else None
+    model = cast("Mapping[str, object]", body).get("model") if isinstance(body, Mapping) else None
     return model if isinstance(model, str) else None
 
 
@@ -99,6 +99,7 @@ class ClientCall:
 
     - `span` records the call: the instrumentor's span around the request, or a span of ours (`is_own` is then True).
       None before the first try, and where nothing records the call.
+    - `is_in_rollout` says whether that span is in a rollout: else nothing is captured.
     - `request` is the request of the last try.
     - `asked` is the `InjectedRequest` of that try, if art-otel asked the server for something that the app must not
       see in its answer; else None.
@@ -110,13 +111,13 @@ class ClientCall:
     __slots__ = (
         "_attached_span",
         "_has_begun",
-        "_options",
         "_response",
         "_scrubber",
         "_stream_close",
         "_token",
         "ask_version",
         "asked",
+        "is_in_rollout",
         "is_own",
         "policy_version",
         "request",
@@ -127,8 +128,8 @@ class ClientCall:
     def __init__(self) -> None:
         self.span: Span | None = None
         self.is_own = False
+        self.is_in_rollout = False
         self._has_begun = False
-        self._options: Options | None = None
         self.request: Request | None = None
         self.asked: object = None
         self._response: Response | None = None
@@ -148,8 +149,7 @@ class ClientCall:
         """Finish the call: the client has a response, whose body may still be open, or raises an error."""
         for token in (self._token, self._attached_span):
             if token is not None:
-                with suppress(ValueError):  # a coroutine that is closed in another context than it began in
-                    token.var.reset(cast(Any, token))
+                detach(token)
         if self._attached_span is not None or error is not None:
             try:
                 self._leave(error)
@@ -164,17 +164,19 @@ class ClientCall:
         if self._has_begun:
             return
         self._has_begun = True
-        self._options = options
-        self.span = current_call_span()
-        if self.span is not None or not may_record or any(map(otel_context.get_value, _SUPPRESSED)):
+        context = otel_context.get_current()
+        around = trace.get_current_span(context)
+        self.span = next(_call_spans(around), None)
+        self.is_in_rollout = self.span is not None
+        if self.span is not None or not may_record or any(map(context.get, _SUPPRESSED)):
             return
-        around = trace.get_current_span()
         # An instrumentor records this call, but with a TracerProvider that art-otel does not record. A second span of
         # ours would show the app one call twice.
         if not is_followed(around) and is_call_by_now(around):
             return
-        self.span, self.is_own = _start(client, options), True
-        self._attached_span = otel_context.attach(trace.set_span_in_context(self.span))
+        self.span, self.is_own = _start(client, options, context), True
+        self.is_in_rollout = names.ROLLOUT_ID in attributes_of(self.span)
+        self._attached_span = otel_context.attach(trace.set_span_in_context(self.span, context))
 
     def trace_headers(self) -> dict[str, str]:
         """The headers of W3C Trace Context that name the span as parent; {} where the span is in no rollout.
@@ -182,7 +184,7 @@ class ClientCall:
         A gateway or a traced server needs them to join the rollout, and not every instrumentor sends them. For example
         `{"traceparent": "00-<32 hex digits of the trace>-<16 of the span>-01"}`.
         """
-        if self.span is None or names.ROLLOUT_ID not in attributes_of(self.span):
+        if self.span is None or not self.is_in_rollout:
             return {}
         # Spelled here, because OTel's propagator would make a whole context for these few characters.
         context = self.span.get_span_context()
@@ -209,8 +211,8 @@ class ClientCall:
         span = self.span
         if span is None or not span.is_recording():  # a span that ended with an earlier try takes no more attributes
             span = self.span = current_call_span()
-            self.is_own = False
-        if span is None or names.ROLLOUT_ID not in attributes_of(span):
+            self.is_own, self.is_in_rollout = False, span is not None
+        if span is None or not self.is_in_rollout:
             return False
         if (label := response.headers.get(UNTRAINED_HEADER)) is not None:
             span.set_attribute(names.UNTRAINED, label)  # a gateway's own answer, as where no call is left
@@ -223,11 +225,6 @@ class ClientCall:
             self.tee = ResponseTee(response, _exchange(options, response.request), additions)
         self._write_at_end_of(span)
         return True
-
-    @property
-    def is_in_rollout(self) -> bool:
-        """Whether the span that records the call is in a rollout."""
-        return self.span is not None and names.ROLLOUT_ID in attributes_of(self.span)
 
     def _leave(self, error: BaseException | None) -> None:
         span = self.span
@@ -243,22 +240,27 @@ class ClientCall:
             if self.request is not None:  # a failed call keeps its prompt, which is all that can be known of it
                 asked = asked_body(self.request.content)
                 span.set_attributes(cast(Any, asked if is_spooled_only(span) else whole_attributes(asked)))
-            _fail(span, error)
+            _tell_exception(span, error)
+            self.end(span, None)
         elif self.is_own and self._response is None:
             span.end()
         elif error is None or isinstance(error, Exception) or not span.is_recording():
             return
         # For example CancelledError: OpenLLMetry catches Exception only, and would never end its span.
         elif not self.is_own and _is_openllmetry(span):
-            _fail(span, error)
+            _tell_exception(span, error)
+            span.end()
 
     def _write_at_end_of(self, span: Span) -> None:
-        """Put `_SpanEnd` in the place of `span.end`, so that the captured attributes are written when the span ends.
+        """Have the captured attributes written when the span ends.
 
-        When the answer is over, `_over` ends a span of ours, and a span of OpenLLMetry that would stay open.
+        `_SpanEnd` takes the place of `span.end` of an instrumentor's span. When the answer is over, `_over` ends a span
+        of ours, and a span of OpenLLMetry that would stay open.
         """
         ending = vars(span).get("end")
-        if isinstance(ending, _SpanEnd):
+        if self.is_own:
+            vars(span).pop("end", None)  # of a call that was made inside this one, as by a transport of the app
+        elif isinstance(ending, _SpanEnd):
             ending.call = self  # a second call below one span, as of a library that retries: the last answer counts
         else:
             vars(span)["end"] = _SpanEnd(span, self)
@@ -269,9 +271,12 @@ class ClientCall:
 
     def _over(self, span: Span) -> None:
         """End a span of ours, now that the app has all of the answer that it will get."""
+        if not span.is_recording():
+            return
+        if self.is_own:
+            self.end(span, None)
         # OpenLLMetry ends the span of a stream that the app left too late, or never.
-        is_left = self.tee is not None and self.tee.was_left and _is_openllmetry(span)
-        if (self.is_own or is_left) and span.is_recording():
+        elif self.tee is not None and self.tee.was_left and _is_openllmetry(span):
             span.end()
 
     def write(self, span: Span) -> bool:
@@ -282,10 +287,10 @@ class ClientCall:
         tee, response = self.tee, self._response
         if response is None:
             return False
-        existing = attributes_of(span)
         if self.is_own and is_spooled_only(span):  # only our reader gets the span: no need to parse the bodies here
-            self._write_bodies(span, response, existing)
+            self._write_bodies(span, response)
             return False
+        existing = attributes_of(span)
         asked, answered = response.request.content, self._answered(response)
         request = raw_fields(asked)
         added: dict[str, str | bool] = {**parameters(request), **answer_attributes(answered)}
@@ -294,7 +299,7 @@ class ClientCall:
         is_clean = False
         if self._scrubber is not None:
             added, is_clean = _scanned(self._scrubber, prompt(request), added)
-        added |= self._versions(existing)
+        added |= self._versions(span)
         if tee is not None and tee.is_cut:
             span.set_attribute(names.MISSING, ["answer"])
         if tee is not None and tee.is_closed_by_app and is_unfinished(answered):
@@ -312,15 +317,15 @@ class ClientCall:
             _tell_error(span, failure)
         return is_clean
 
-    def _write_bodies(self, span: Span, response: Response, existing: Attributes) -> None:
+    def _write_bodies(self, span: Span, response: Response) -> None:
         """Set both bodies as they were sent. The reader of the spool parses them, outside of the app's time."""
         tee = self.tee
-        added = {**asked_body(response.request.content), **self._versions(existing)}
+        added = {**asked_body(response.request.content), **self._versions(span)}
         failure = None if tee is None else tee.failure
         if tee is not None and (joined := tee.json()) is not None:
             added[names.RESPONSE_BODY] = plainly_escaped(joined)
-            if tee.response_id is not None:
-                added[RESPONSE_ID] = tee.response_id
+            if (response_id := tee.response_id) is not None:
+                added[RESPONSE_ID] = response_id
         else:
             answered = response.content if tee is None else tee.content()
             added |= answered_body(answered)
@@ -336,12 +341,12 @@ class ClientCall:
         if failure is not None:
             _tell_error(span, failure)
 
-    def _versions(self, existing: Attributes) -> dict[str, str]:
+    def _versions(self, span: Span) -> dict[str, str]:
         """The attributes of the version of the weights when the request left, and when the answer ended if it changed.
 
         For example `{"art.policy.version": "7", "art.policy.version.end": "8"}`; {} where no version is known.
         """
-        if self.policy_version is None or names.POLICY_VERSION in existing:
+        if self.policy_version is None or names.POLICY_VERSION in attributes_of(span):
             return {}
         at_end = None if self.ask_version is None else self.ask_version()
         versions = {names.POLICY_VERSION: self.policy_version}
@@ -414,7 +419,8 @@ def current_call_span() -> Span | None:
 
 def attributes_of(span: Span) -> Attributes:
     """The attributes that a span has so far; {} for spans that are not the SDK's, since OTel's API cannot read them."""
-    return cast(Attributes, getattr(span, "attributes", None) or {})
+    attributes: Attributes | None = getattr(span, "attributes", None)
+    return {} if attributes is None else attributes
 
 
 class _SpanEnd:
@@ -499,10 +505,10 @@ def _exchange(options: Options, request: Request) -> Exchange:
     return Exchange(dialect_of(options.url) or "chat", options.url, request.content, time_ns())
 
 
-def _start(client: Any, options: Options) -> Span:  # noqa: ANN401 # as openai
+def _start(client: Any, options: Options, context: "Context") -> Span:  # noqa: ANN401 # as openai
     host = str(getattr(client.base_url, "host", "") or "")
     name, attributes = call_identity(dialect_of(options.url) or "chat", options.url, model_of(options), host)
-    return tracer().start_span(name, kind=SpanKind.CLIENT, attributes=cast(Any, attributes))
+    return tracer().start_span(name, context, SpanKind.CLIENT, cast(Any, attributes))
 
 
 def _tell_error(span: Span, failure: CallFailure) -> None:
@@ -514,9 +520,8 @@ def _tell_error(span: Span, failure: CallFailure) -> None:
     span.set_status(StatusCode.ERROR, failure.message or failure.type)
 
 
-def _fail(span: Span, error: BaseException) -> None:
+def _tell_exception(span: Span, error: BaseException) -> None:
     if isinstance(error, GeneratorExit):  # the app closed the coroutine that waited for the answer
         _tell_error(span, CallFailure(*CLOSED))
     else:
         _tell_error(span, CallFailure(type(error).__name__, str(error)[:LONGEST_MESSAGE]))
-    span.end()

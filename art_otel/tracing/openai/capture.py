@@ -293,7 +293,7 @@ def _with(options: Options, headers: Mapping[str, str], missing: Mapping[str, ob
     """Return a copy of the options with those of the `headers` that the app did not set, and the `missing` fields."""
     extended = copy.copy(options)
     given = options.headers  # openai has something that is no mapping where the app gave none
-    own = dict(cast(Mapping[str, object], given)) if isinstance(given, Mapping) else {}
+    own = dict(cast("Mapping[str, object]", given)) if isinstance(given, Mapping) else {}
     names = set(map(str.lower, own))
     for name, value in headers.items():
         if name not in names:

@@ -268,15 +268,16 @@ class ResponseTee:
 
     def _read(self, events: StreamedAnswer) -> StreamedAnswer:
         """Parse the pieces that passed since the last time, and return the events; a fault of ours ends the parsing."""
-        passed = b"".join(self._passed)
-        self._passed.clear()
-        if passed and not self._is_blind:
-            self._is_blind = True
-            try:
-                events.read(passed)
-                self._is_blind = False
-            except Exception as fault:  # noqa: BLE001 # the app reads on
-                _READING.note(fault)
+        if self._passed:
+            passed = b"".join(self._passed)
+            self._passed.clear()
+            if not self._is_blind:
+                self._is_blind = True
+                try:
+                    events.read(passed)
+                    self._is_blind = False
+                except Exception as fault:  # noqa: BLE001 # the app reads on
+                    _READING.note(fault)
         return events
 
 
@@ -340,9 +341,10 @@ def ending_when_dropped(init: Method) -> Method:
     def initialize(stream: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 # as openai
         init(stream, *args, **kwargs)
         try:
-            own = cast(dict[str, Any], vars(stream))
+            own: dict[str, Any] = vars(stream)
             if _READER in own:
-                reading = object.__new__(cast(type[object], stream.__class__))  # a tenth of what `copy.copy` costs
+                kind: type[object] = stream.__class__
+                reading = object.__new__(kind)  # a tenth of what `copy.copy` costs
                 vars(reading).update({**own, _READER: None})
                 own[_READER] = getattr(reading, READ)()
         except Exception as fault:  # noqa: BLE001 # the stream of the app is as it was

@@ -43,7 +43,7 @@ from art_otel.tracing.sdk.rollout_registry import (
     snapshot,
     was_call,
 )
-from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, SpanParts, SpanScrubber, start_of, with_attributes
+from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, SpanParts, SpanScrubber, as_dict, start_of, with_attributes
 
 _NAMED: Final = 5
 """So many names of spans that never ended stand in the warning."""
@@ -257,7 +257,7 @@ class RecordingSpanProcessor(SpanProcessor):
         if active.is_call:
             recorded.has_llm_calls = True
         is_missed = active.is_root or not recorded.is_here or (active.is_call and not recorded.is_counted)
-        if is_missed or not _SAYS_OF_CALLS.isdisjoint(active.span.attributes or ()):
+        if is_missed or (not active.is_call and not _SAYS_OF_CALLS.isdisjoint(active.span.attributes or ())):
             self._write_start(active)
 
     def _write_start(self, active: ActiveSpan, rollout: str | None = None) -> None:
@@ -273,7 +273,8 @@ class RecordingSpanProcessor(SpanProcessor):
 
     def _end(self, span: ReadableSpan) -> None:
         active = self.registry.of(span)
-        if active is not None and active.is_root:
+        # The texts are for whom lists traces, and reading them costs as much as the call of a short rollout.
+        if active is not None and active.is_root and not is_spooled_only(active.span):
             with self._handle_internal_errors:  # without these texts the span is recorded as it is
                 match self.rollouts.take_ends(active.rollout or ""):
                     case (ReadableSpan() as first, ReadableSpan() as last):
@@ -302,7 +303,7 @@ class RecordingSpanProcessor(SpanProcessor):
             self.rollouts.add(active.rollout or "", written)
         elif active.rollout is not None:
             if active.is_call and span.status.status_code is not StatusCode.ERROR:
-                self.rollouts.note_answered(active.rollout, span, (span.attributes or {}).get(REQUEST_MODEL))
+                self.rollouts.note_answered(active.rollout, span, as_dict(span.attributes).get(REQUEST_MODEL))
             if not active.is_call and not self.rollouts.has_llm_calls(active.rollout) and was_call(span):
                 self.rollouts.note_call(active.rollout)
             if active.is_root and scope_of(span) != SCOPE and not self.rollouts.has_llm_calls(active.rollout):
@@ -373,7 +374,7 @@ def is_spooled_only(span: object) -> bool:
     if limits is None or limits.max_span_attribute_length is not None:
         return False
     several: object = getattr(span, "_span_processor", None)
-    processors = cast(tuple[object, ...], getattr(several, "_span_processors", ()))  # the SDK's; others hide them
+    processors: tuple[object, ...] = getattr(several, "_span_processors", ())  # the SDK's; others hide them
     for each in processors:
         if not isinstance(each, RecordingSpanProcessor) or not each.keeps_bodies:
             return False

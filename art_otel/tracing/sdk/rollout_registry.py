@@ -106,10 +106,11 @@ class RolloutRegistry:
         """Register a span that starts, with its rollout by rules 1 to 3 of this module (a call begins none here)."""
         key, above = key_of(span), span.parent
         active = ActiveSpan(key=key, span=span, above=None if above is None else (above.trace_id, above.span_id))
-        active.is_call = vars(span)[_IS_CALL] = is_call(span)
+        said = span.attributes
+        active.is_call = vars(span)[_IS_CALL] = is_call(span, said)
         _spans[key] = span
         around = self._of_parent(active.above) or current_rollout_id(context)
-        declared = _declared(span.attributes)
+        declared = _declared(said)
         if around is None and declared is not None and declared == remote_rollout_id(context):
             declared = None  # the app copies baggage onto its spans, also where it is not believed
         is_received = above is not None and above.is_remote
@@ -228,7 +229,7 @@ def _is_reward(span: Span) -> bool:
 
 
 def _declared(span_attributes: Attributes) -> str | None:
-    value = (span_attributes or {}).get(attributes.ROLLOUT_ID)
+    value = None if span_attributes is None else span_attributes.get(attributes.ROLLOUT_ID)
     return value if isinstance(value, str) and value else None
 
 
@@ -255,10 +256,9 @@ def path_up(context: SpanContext | None) -> Iterator[Span]:
         context = span.parent
 
 
-def is_call(span: ReadableSpan) -> bool:
-    """Whether a span that has just started will be an LLM call."""
-    said = span.attributes or {}
-    operation, kind = said.get(OPERATION_NAME), said.get(SPAN_KIND)
+def is_call(span: ReadableSpan, said: Attributes) -> bool:
+    """Whether a span with these attributes will be an LLM call, as far as its start tells."""
+    operation, kind = (None, None) if said is None else (said.get(OPERATION_NAME), said.get(SPAN_KIND))
     return _may_be_call(
         scope_of(span),
         span.name,
@@ -320,7 +320,7 @@ def is_call_by_now(span: ApiSpan) -> bool:
         return bool(was_one)
     if was_one is False and scope_of(span) == SCOPE:  # a span of art-otel has its role from the start
         return False
-    return is_call(span) or was_call(span)
+    return is_call(span, span.attributes) or was_call(span)
 
 
 def scope_of(span: ReadableSpan) -> str:
