@@ -52,9 +52,18 @@ _DASH: Final = re.compile("-(?=(?!---)[A-Za-z0-9_-]{19})")
 _DOT: Final = re.compile(r"\.(?=[A-Za-z0-9_-]{19})")
 _CAPITAL: Final = re.compile("A(?=(?:[KS]IA|Iza)[A-Za-z0-9_-]{16})")
 _PAYLOAD: Final = re.compile(r"\.(?=eyJ)")
-SIGNS: Final = (_UNDERSCORE, _DASH, _DOT, _CAPITAL, _PAYLOAD)
+SIGNS: Final = {_UNDERSCORE: "_", _DASH: "-", _DOT: ".", _CAPITAL: "A", _PAYLOAD: "J"}
 """Each sign is one character before a long word, or before a text that only tokens have. `re` finds a single character
-many times as fast as one of several prefixes."""
+many times as fast as one of several prefixes. And a character that every match has: a text without it, which `str.find`
+tells ten times as fast as `re`, needs no search."""
+
+_RARE: Final = "VYKA_"
+
+
+def rare_character(mark: str) -> str:
+    """The character of a mark that is rarest in prompts and answers; "" where any of its characters is common."""
+    return next((character for character in _RARE if character in mark), "")
+
 
 _END: Final = "(?![A-Za-z0-9_-])"
 

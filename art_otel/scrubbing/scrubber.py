@@ -37,6 +37,7 @@ from art_otel.scrubbing.patterns import (
     SecretPattern,
     may_name_secrets,
     own_pattern,
+    rare_character,
     secret_name,
 )
 from art_otel.spans.span import LogRecord, Resource, Scope, Span
@@ -92,9 +93,12 @@ class Scrubber:
         self.patterns = patterns = (*PATTERNS, *(CONTENT_PATTERNS if mode == "content" else ()), *owns)
         self._keeps = keeps
         self._shortest = 1 if owns else _SHORTEST
-        self._unsigned = [pattern for pattern in patterns if pattern.sign is None]
+        self._unsigned = [(rare_character(pattern.mark), pattern) for pattern in patterns if pattern.sign is None]
         groups = {sign: [pattern for pattern in patterns if pattern.sign is sign] for sign in SIGNS}
-        self._signed = [(sign, tuple(pattern.mark for pattern in group), group) for sign, group in groups.items()]
+        self._signed = [
+            (SIGNS[sign], sign, tuple(pattern.mark for pattern in group), group) for sign, group in groups.items()
+        ]
+        self._rare = {rare for rare, *_ in (*self._signed, *self._unsigned) if rare}
         self._clean: tuple[tuple[str, ...], int] = (), 0
         """Long clean texts, sorted, and their total length. Replaced as a whole, so threads need no lock."""
 
@@ -189,14 +193,17 @@ class Scrubber:
     def _possible(self, text: str, start: int = 0) -> list[SecretPattern]:
         """The patterns that may match in `text[start:]`, found by their signs and marks."""
         possible: list[SecretPattern] = []
-        for sign, marks, patterns in self._signed:
-            if sign.search(text, start) is None:
+        absent = {character for character in self._rare if text.find(character, start) < 0}
+        for rare, sign, marks, patterns in self._signed:
+            if rare in absent or sign.search(text, start) is None:
                 continue
             ends = [match.end() for match in sign.finditer(text, start) if text.endswith(marks, 0, match.end())]
             if ends:
                 present_marks = {mark for mark in marks for end in ends if text.endswith(mark, 0, end)}
                 possible += [pattern for pattern in patterns if pattern.mark in present_marks]
-        for pattern in self._unsigned:
+        for rare, pattern in self._unsigned:
+            if rare in absent:
+                continue
             if text.find(pattern.mark, start) >= 0 if pattern.mark else pattern.regex.search(text, start):
                 possible.append(pattern)
         return possible

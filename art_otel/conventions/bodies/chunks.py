@@ -192,7 +192,7 @@ class _JoinedChoice:
         text = delta.get("content")
         if len(delta) == 1 and type(text) is str:
             self.add_text(text, ids or (), logprobs)
-        else:
+        elif delta or ids or logprobs:  # the last chunk has none of them
             join(self._message, delta)
             self._has_gap = self._has_gap or (not ids and any(delta.get(name) for name in _SAMPLED))
             self._ids += ids or ()
@@ -332,7 +332,7 @@ def objects(joined: dict[str, Value], name: str) -> list[dict[str, Value]]:
 _NULL: Final = msgspec.Raw(b"null")
 
 
-class _TextLogprob(msgspec.Struct, forbid_unknown_fields=True):
+class _TextLogprob(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     token: str
     logprob: float
     bytes: object = None
@@ -396,12 +396,12 @@ _ENDS: Final = ("finish_reason", "stop_reason", "matched_stop")
 """The fields of a choice that say why it ended, as they stand in `_StreamedChoice`."""
 
 
-class _PieceLogprobs(msgspec.Struct, forbid_unknown_fields=True):
+class _PieceLogprobs(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     content: list[_TextLogprob] | None = None
     refusal: None = None
 
 
-class _StreamedChoice(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class _StreamedChoice(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     """A choice of a chunk."""
 
     finish_reason: str | None = None
@@ -413,7 +413,7 @@ class _StreamedChoice(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     logprobs: _PieceLogprobs | None = None
 
 
-class _StreamedChunk(msgspec.Struct):
+class _StreamedChunk(msgspec.Struct, gc=False):
     """A chunk, but for what no recording needs; one with an error, or of another API, is none."""
 
     choices: list[_StreamedChoice]

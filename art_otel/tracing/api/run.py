@@ -160,7 +160,7 @@ def begin(config: RolloutConfig, call: FunctionCall | None = None) -> Run:
     # The span of `untrained(…)` around it may be in no rollout, or in another process: then no reader would find it.
     if (label := untrained_label(around)) is not None:
         span_attributes.setdefault(attributes.UNTRAINED, label)
-    span = _start(config.name, {attributes.ROLLOUT_ID: rollout_id, **span_attributes})
+    span = _start(config.name, around, {attributes.ROLLOUT_ID: rollout_id, **span_attributes})
     running = RunningTrajectory(
         rollout_id=rollout_id, span=span, span_attributes=span_attributes, metadata=config.metadata
     )
@@ -173,9 +173,9 @@ def begin(config: RolloutConfig, call: FunctionCall | None = None) -> Run:
     return Run(running, _inside(running, around))
 
 
-def _start(name: str, span_attributes: dict[str, scalars.ScalarValue]) -> Span:
+def _start(name: str, around: Context, span_attributes: dict[str, scalars.ScalarValue]) -> Span:
     with handle_internal_errors:
-        return tracer().start_span(f"{attributes.ROLLOUT_SPAN_PREFIX}{name}", attributes=span_attributes)
+        return tracer().start_span(f"{attributes.ROLLOUT_SPAN_PREFIX}{name}", around, attributes=span_attributes)
     return INVALID_SPAN
 
 

@@ -136,7 +136,8 @@ class ResponseTee:
         """The body of `joined` as JSON bytes; None in the same cases."""
         if self._events is None or (not self._has_begun and not self.was_left):
             return None
-        return msgspec.json.encode(self.joined()) if self.was_left else self._read(self._events).json()
+        events = self._read(self._events)
+        return msgspec.json.encode(self.joined()) if self.was_left else events.json()
 
     @property
     def response_id(self) -> str | None:
@@ -156,14 +157,33 @@ class ResponseTee:
         httpx closes the response before the exception reaches our generator. Without the delay the call would be
         recorded as one that the app left.
         """
+        response = self._response
+        close, aclose = response.close, response.aclose
 
-        def closed() -> None:
+        def tell() -> None:
             if self._is_awaited:
                 self._after.append(act)
-            else:
+                return
+            try:
                 act()
+            except Exception as fault:  # noqa: BLE001 # the app's own `close` must not raise for us
+                _TELLING_CLOSED.note(fault)
 
-        when_closed(self._response, closed)
+        def closing() -> None:
+            _give_back(response, (*_CLOSERS, *_READERS))
+            try:
+                close()
+            finally:
+                tell()
+
+        async def async_closing() -> None:
+            _give_back(response, (*_CLOSERS, *_READERS))
+            try:
+                await aclose()
+            finally:
+                tell()
+
+        vars(response).update(close=closing, aclose=async_closing)
 
     def _begin(self, read: Callable[..., Any], pass_on: Callable[[Any], Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as httpx has them
         """Stand in for httpx's generator: the first reader is copied, a later one gets httpx's own generator."""
@@ -179,7 +199,7 @@ class ResponseTee:
         self._is_awaited = True
         try:
             for chunk in chunks:
-                is_event = splits and chunk.find(b"\n\n") + 2 == len(chunk) and not (self._held or self._after)
+                is_event = splits and chunk.find(b"\n\n") == len(chunk) - 2 >= 0 and not (self._held or self._after)
                 if is_event and not (may_hide and NO_CHOICES.search(chunk)) and len(passed) < _AT_ONCE:
                     passed.append(chunk)
                     self._is_awaited = False
@@ -198,7 +218,7 @@ class ResponseTee:
         self._is_awaited = True
         try:
             async for chunk in chunks:
-                is_event = splits and chunk.find(b"\n\n") + 2 == len(chunk) and not (self._held or self._after)
+                is_event = splits and chunk.find(b"\n\n") == len(chunk) - 2 >= 0 and not (self._held or self._after)
                 if is_event and not (may_hide and NO_CHOICES.search(chunk)) and len(passed) < _AT_ONCE:
                     passed.append(chunk)
                     self._is_awaited = False
@@ -281,33 +301,6 @@ class ResponseTee:
         return events
 
 
-def when_closed(response: Response, act: Callable[[], None]) -> None:
-    """Call `act` once the response has been closed, by the app or by httpx at the end of the body."""
-    close, aclose = response.close, response.aclose
-
-    def tell() -> None:
-        try:
-            act()
-        except Exception as fault:  # noqa: BLE001 # the app's own `close` must not raise for us
-            _TELLING_CLOSED.note(fault)
-
-    def closing() -> None:
-        _give_back(response, (*_CLOSERS, *_READERS))
-        try:
-            close()
-        finally:
-            tell()
-
-    async def async_closing() -> None:
-        _give_back(response, (*_CLOSERS, *_READERS))
-        try:
-            await aclose()
-        finally:
-            tell()
-
-    vars(response).update(close=closing, aclose=async_closing)
-
-
 _READERS: Final = ("iter_bytes", "aiter_bytes")
 _CLOSERS: Final = ("close", "aclose")
 
@@ -341,10 +334,9 @@ def ending_when_dropped(init: Method) -> Method:
     def initialize(stream: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 # as openai
         init(stream, *args, **kwargs)
         try:
-            own: dict[str, Any] = vars(stream)
+            own = cast("dict[str, Any]", vars(stream))
             if _READER in own:
-                kind: type[object] = stream.__class__
-                reading = object.__new__(kind)  # a tenth of what `copy.copy` costs
+                reading = object.__new__(cast("type[object]", stream.__class__))  # a tenth of what `copy.copy` costs
                 vars(reading).update({**own, _READER: None})
                 own[_READER] = getattr(reading, READ)()
         except Exception as fault:  # noqa: BLE001 # the stream of the app is as it was

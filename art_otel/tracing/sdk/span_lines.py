@@ -33,7 +33,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.sdk.util import BoundedList
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, Status
+from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 
 from art_otel.attributes import REQUEST_MESSAGES, RESPONSE_CHOICES, ROLLOUT_ID, SCRUBBED, SCRUBBED_CONTENT
 from art_otel.conventions.content_names import CONTENT_NAMES, MESSAGE_LISTS, PARAMETERS, is_text, names_content
@@ -144,8 +144,8 @@ def as_dict(attributes: Attributes | None) -> dict[str, Value]:
     """A copy of the attributes as a dict."""
     # The SDK's mapping looks up each value by a Python method; its own `copy` is many times as fast as reading it.
     copy: Any = getattr(attributes, "copy", None)
-    copied = (attributes or {}) if copy is None else copy()
-    return copied if type(copied) is dict else dict(copied)
+    copied: Attributes = (attributes or {}) if copy is None else copy()
+    return cast("dict[str, Value]", copied) if type(copied) is dict else dict(copied)
 
 
 _SCANNED: Final = frozenset(
@@ -351,7 +351,9 @@ def _scope(scope: InstrumentationScope | None) -> JsonObject:
 
 
 def _status(status: Status) -> JsonObject:
-    written: JsonObject = {"code": status.status_code.value} if status.status_code.value else {}
+    if status.status_code is StatusCode.UNSET:
+        return {}
+    written: JsonObject = {"code": status.status_code.value}
     if status.description:
         written["message"] = status.description
     return written
