@@ -257,7 +257,7 @@ def _common_length(one: str, other: str) -> int:
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if one.startswith(other[low:middle], low):
             low = middle
         else:
             high = middle - 1
@@ -350,15 +350,16 @@ class RecordScrubber:
         named = [text for name, text in unread if self._reading(name) == "named"]
         if named and may_name_secrets("\n".join(named)):
             return False
-        texts = [text for _, text in unread]
-        spelling, own = set(filter(self._prompt_ids.search, texts)), parts[0].attributes
+        texts, own = [text for _, text in unread], parts[0].attributes
         # The body of a request holds the prompt's text, which is searched with it: its ids may stay.
-        if spelling and REQUEST_BODY not in own and self._names.without_tokens(own, in_content=False) is not own:
+        may_spell = REQUEST_BODY not in own and any(map(self._prompt_ids.search, texts))
+        if may_spell and self._names.without_tokens(own, in_content=False) is not own:
             return False
         if self.scrubber.may_hold_secret(texts):
             return False
         # Whether a text that spells a prompt may stand in a record depends on what else does.
-        self._remember([entry for entry in unread if len(entry[1]) <= _SHORT and entry[1] not in spelling])
+        short = [entry for entry in unread if len(entry[1]) <= _SHORT]
+        self._remember([entry for entry in short if self._prompt_ids.search(entry[1]) is None])
         return True
 
     def _unread(self, parts: Sequence[ScrubbedPart], scanned: AbstractSet[str]) -> list[tuple[str, str]] | None:

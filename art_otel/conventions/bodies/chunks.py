@@ -216,9 +216,9 @@ class _JoinedChoice:
             self._logprobs += logprobs
 
     def fields(self, *, is_counted: bool) -> dict[str, Value]:
-        choice: dict[str, Value] = {"finish_reason": None, **whole(self._fields)}
+        choice: dict[str, Value] = {"finish_reason": None, **_whole_fields(self._fields)}
         if self._message:
-            choice["message"] = whole(self._message)
+            choice["message"] = _whole_fields(self._message)
         if self._logprobs:
             choice["logprobs"] = {self._logprobs_name: self._logprobs}
         if self._ids and not self._has_gap and (is_counted or not self._needs_count):
@@ -298,9 +298,13 @@ def whole(value: Value) -> Value:
         return [whole(value[index]) for index in sorted(value)]
     fields = values.mapping(value)
     if fields is not None:
-        return {name: whole(inner) for name, inner in fields.items()}
+        return _whole_fields(fields)
     listed = values.items(value)
     return value if listed is None else [whole(inner) for inner in listed]
+
+
+def _whole_fields(fields: dict[str, Value]) -> dict[str, Value]:
+    return {name: value if type(value) is str else whole(value) for name, value in fields.items()}
 
 
 def _join_text(joined: dict[str, Value], name: str, piece: str) -> None:

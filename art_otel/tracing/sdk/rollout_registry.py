@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -34,7 +34,6 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.trace import Span as ApiSpan
 from opentelemetry.trace import SpanContext, Tracer
-from opentelemetry.util.types import Attributes
 
 from art_otel import attributes, spans
 from art_otel.conventions import Role, may_be_call, may_have_role, role_of
@@ -43,6 +42,7 @@ from art_otel.conventions.dialects.openinference import SPAN_KIND
 from art_otel.conventions.exchanges import whole_attributes
 from art_otel.forks import after_fork
 from art_otel.live import RolloutBuffer
+from art_otel.spans import Value
 from art_otel.tracing.api.context import SCOPE, current_rollout_id, remote_rollout_id
 from art_otel.tracing.api.run import record_span_counts
 from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
@@ -106,7 +106,7 @@ class RolloutRegistry:
         """Register a span that starts, with its rollout by rules 1 to 3 of this module (a call begins none here)."""
         key, above = key_of(span), span.parent
         active = ActiveSpan(key=key, span=span, above=None if above is None else (above.trace_id, above.span_id))
-        said = span.attributes
+        said = as_dict(span.attributes)
         active.is_call = vars(span)[_IS_CALL] = is_call(span, said)
         _spans[key] = span
         around = self._of_parent(active.above) or current_rollout_id(context)
@@ -224,12 +224,12 @@ def key_of(span: ReadableSpan) -> SpanIds:
 def _is_reward(span: Span) -> bool:
     """Whether the span gives a reward: it is named like one, and it names a rollout or art-otel made it."""
     return span.name.startswith(attributes.REWARD_SPAN_PREFIX) and (
-        scope_of(span) == SCOPE or _declared(span.attributes) is not None
+        scope_of(span) == SCOPE or _declared(as_dict(span.attributes)) is not None
     )
 
 
-def _declared(span_attributes: Attributes) -> str | None:
-    value = None if span_attributes is None else span_attributes.get(attributes.ROLLOUT_ID)
+def _declared(span_attributes: Mapping[str, Value]) -> str | None:
+    value = span_attributes.get(attributes.ROLLOUT_ID)
     return value if isinstance(value, str) and value else None
 
 
@@ -256,9 +256,9 @@ def path_up(context: SpanContext | None) -> Iterator[Span]:
         context = span.parent
 
 
-def is_call(span: ReadableSpan, said: Attributes) -> bool:
+def is_call(span: ReadableSpan, said: Mapping[str, Value]) -> bool:
     """Whether a span with these attributes will be an LLM call, as far as its start tells."""
-    operation, kind = (None, None) if said is None else (said.get(OPERATION_NAME), said.get(SPAN_KIND))
+    operation, kind = said.get(OPERATION_NAME), said.get(SPAN_KIND)
     return _may_be_call(
         scope_of(span),
         span.name,
@@ -320,7 +320,7 @@ def is_call_by_now(span: ApiSpan) -> bool:
         return bool(was_one)
     if was_one is False and scope_of(span) == SCOPE:  # a span of art-otel has its role from the start
         return False
-    return is_call(span, span.attributes) or was_call(span)
+    return is_call(span, as_dict(span.attributes)) or was_call(span)
 
 
 def scope_of(span: ReadableSpan) -> str:
