@@ -9,6 +9,6 @@ translation.py      a request in another dialect goes to the server as Chat Comp
 chat_request.py     builds that request: its messages, tools and settings; and the error for what it cannot express
 messages.py         Anthropic's Messages: its requests, and its answers whole or event by event
 responses.py        the Responses API's requests; response_shape.py has its answers
-generate_content.py Gemini's requests and answers; gemini.py knows the end of its streams
+generate_content.py Gemini's requests and answers; gemini.py knows its paths
 answer_shapes.py    what a shape of an answer is; those of Chat Completions and Completions
 """

@@ -5,9 +5,10 @@
     translation                        its request as Chat Completions has it, its answers and errors
     grading                            where a server has it, and its name
 
-Invariant: other modules read a dialect's row and do not ask for its name. Each dialect's requests, answers and errors
-are in a module of `exchange/`, the ends of its streams in `exchange`, and the meaning of its bodies in
-`conventions/bodies/`.
+Invariant: other modules read a dialect's row and do not ask for its name, with these exceptions. Gemini has its model
+in the path, and streams without an end (`exchange`). Completions have no messages to render, and Responses may be
+stored by the server (`exact`, `id_server`). Each dialect's requests, answers and errors are in a module of
+`exchange/`, the ends of its streams in `exchange`, and the meaning of its bodies in `conventions/bodies/`.
 """
 
 import re

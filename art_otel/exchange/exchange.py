@@ -21,9 +21,7 @@ import msgspec
 from art_otel import attributes as names
 from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import JoinedChunks, TextChunk, read_text_chunk
-from art_otel.conventions.dialects.genai import (
-    RESPONSE_ID,
-)
+from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.conventions.values import RAW_FIELDS, UNREADABLE, RawFields, json_object
 from art_otel.exchange import gemini
 from art_otel.exchange.api_dialects import API_DIALECTS
@@ -42,7 +40,7 @@ LONGEST_ANSWER: Final = 256 << 20
 """A longer answer (in bytes) is passed on, but not kept; requests have a limit of their own."""
 
 
-FAILED: Final = "failed"
+FAILED_STATUS: Final = "failed"
 """The status of a failed response in the body of the Responses API."""
 
 _UNNAMED_FAILURE: Final = "APIError"
@@ -154,8 +152,8 @@ class Exchange:
         if status >= FIRST_REFUSAL:
             return
         if content_type.startswith(_EVENTS):
-            assembler = API_DIALECTS[self.dialect].assembler
-            self.streamed = GeminiEvents() if self.dialect == "gemini" else StreamedAnswer(assembler())
+            is_gemini = self.dialect == "gemini"
+            self.streamed = GeminiEvents() if is_gemini else StreamedAnswer(API_DIALECTS[self.dialect].assembler())
         elif self.dialect == "gemini" and gemini.asked_in_path(self.path).get("stream"):
             self.streamed = GeminiArray()
 
@@ -171,7 +169,7 @@ class Exchange:
 
     @property
     def has_sampled(self) -> bool:
-        """Whether sampled content has come, and not only the events that announce an answer."""
+        """Whether a choice of the answer has begun: the first event with one counts, although its text may be empty."""
         return self.streamed is not None and any(self.streamed.body().get(name) for name in _SAMPLED)
 
     @property
@@ -201,8 +199,8 @@ class Exchange:
         body = b"".join(self._parts)
         return self.added.without_tokens(body) if self.added.is_hidden else body
 
-    def refusal(self) -> bytes:
-        """The body of an error, as it came."""
+    def as_it_came(self) -> bytes:
+        """The bytes of an answer that does not stream, as of an error; b"" for a stream."""
         return b"".join(self._parts)
 
     @property
@@ -250,7 +248,7 @@ class Exchange:
         if self.streamed is not None:
             return self.streamed.failure
         head = self._answer_head
-        says_nothing = head is not None and not head.error and head.status != FAILED
+        says_nothing = head is not None and not head.error and head.status != FAILED_STATUS
         return None if says_nothing else failure_in(self.answer or {})
 
 
@@ -301,7 +299,7 @@ def failure_message(body: dict[str, Value]) -> str:
 
 def response_failure(body: dict[str, Value]) -> CallFailure | None:
     """The failure of a Responses body with the status "failed"; None for any other body."""
-    return failure_of(body) if body.get("status") == FAILED else None
+    return failure_of(body) if body.get("status") == FAILED_STATUS else None
 
 
 _END: Final = re.compile(rb"\r?\n\r?\n|\r\r")
@@ -313,7 +311,7 @@ _OBJECTS: Final = msgspec.json.Decoder(list[dict[str, Any]])
 _LAST: Final = frozenset(
     {"message_stop", "error", "response.completed", "response.failed", "response.incomplete", "response.cancelled"}
 )
-_FAILED: Final = frozenset({"error", "response.failed"})
+_FAILURE_EVENTS: Final = frozenset({"error", "response.failed"})
 
 
 class ServerSentEvent(msgspec.Struct):
@@ -422,7 +420,7 @@ class StreamedAnswer:
     def _add(self, event: dict[str, Value]) -> None:
         kind = event.get("type")
         self.is_over = self.is_over or kind in _LAST
-        if kind in _FAILED or (event.get("error") and "choices" not in event):
+        if kind in _FAILURE_EVENTS or (event.get("error") and "choices" not in event):
             self.failure = failure_of(event)
         if not self.is_cut:
             self._assembler.add(event)
@@ -488,7 +486,10 @@ class StreamedAnswer:
 
 
 class GeminiEvents(StreamedAnswer):
-    """The events of Gemini. No event says that it is the last one; an event with a finish reason may be."""
+    """The events of Gemini. No event says that it is the last one; an event with a finish reason may be.
+
+    So the bytes of such an event are held (`held`) until the next event comes, or until the server has sent everything.
+    """
 
     def __init__(self) -> None:
         self._contents = GeminiAssembler()

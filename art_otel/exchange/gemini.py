@@ -1,7 +1,6 @@
-"""Gemini: how requests of `generateContent` are recognized, and how their answers end.
+"""Gemini: how requests of `generateContent` are recognized, and which of their answers are refusals.
 
-Invariant: bytes that a client may take for the end of a stream are passed on only when the server has sent everything:
-the event with the last finish reason, or the closing bracket of an array. All other bytes pass as they come.
+Invariant: only the path says what is asked for; a body is never needed for that.
 
     POST /v1beta/models/MODEL:generateContent                    one response
     POST /v1beta/models/MODEL:streamGenerateContent?alt=sse      a response an event

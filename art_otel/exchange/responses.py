@@ -217,11 +217,14 @@ def responses_functions(request: Mapping[str, Value]) -> Mapping[str, ResponsesF
 
 
 def chat_settings(request: Mapping[str, Value]) -> AnswerFields:
-    """The settings for tools and reasoning of a Responses request; {} for a request of Completions."""
+    """The settings for tools and reasoning of a Responses request.
+
+    The default of the other dialects, too: of these only Completions is without settings of its own, and has none.
+    """
     functions = responses_functions(request)
     choice = request.get("tool_choice") or "auto"
     chosen = mapping_of(choice)
-    name = chosen.get("name") if chosen.get("type") in ("function", "custom") else None
+    name = values.text(chosen.get("name")) if chosen.get("type") in ("function", "custom") else None
     if name is not None and name not in functions:  # its name within a namespace
         name = next((full for full, function in functions.items() if function.name == name), name)
     definitions: list[AnswerFields] = [

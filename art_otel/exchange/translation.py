@@ -341,3 +341,5 @@ def translated(
         return Translation(dialect, request, is_array=is_array, is_held=is_held)
     except UntranslatableError as refused:
         return refused
+    except RecursionError:  # a schema of a tool that is nested too deep
+        return UntranslatableError("tools", "nested too deep")

@@ -218,13 +218,16 @@ class RolloutBuffer:
         with self._changing:
             around = {id(rollout): rollout for each in rollout_ids for rollout in self._with_parents(each)}
             lines = [line for rollout in around.values() for line in rollout.lines]
-            new = [line for each in {*rollout_ids} & self._rollouts.keys() for line in self._rollouts[each].take_new()]
+            asked = [self._rollouts[each] for each in {*rollout_ids} & self._rollouts.keys()]
+            read = [(rollout, len(rollout.lines)) for rollout in asked]
         if not lines:
             return {}
         with self._assembling:
             assembled = by_rollout_id(assemble(lines))
         # Only if every rollout was built: lines that the app did not get must not count as taken.
         if assembled.keys() >= {*rollout_ids}:
+            with self._changing:
+                new = [line for rollout, count in read for line in rollout.take_new(count)]
             for line in new:
                 if not isinstance(line, bytes):
                     line.file.hand_out(line.size)
@@ -376,15 +379,17 @@ class OpenRollout:
         if not self.is_counted_only and (self.waiting or not isinstance(line, bytes)):
             self.lines.append(line)
 
-    def take_new(self) -> list[Line]:
-        """The lines since the last call: those that no trajectory of the app holds yet."""
-        new = self.lines[self.taken :]
-        self.taken = len(self.lines)
+    def take_new(self, count: int) -> list[Line]:
+        """Of the first `count` lines those that no trajectory of the app held before."""
+        new = self.lines[self.taken : count]
+        self.taken = max(self.taken, count)
         return new
 
     def release(self) -> None:
         """Let go the lines that only memory has, since no reader waits any more."""
-        self.lines = [line for line in self.lines if not isinstance(line, bytes)]
+        taken = [line for line in self.lines[: self.taken] if not isinstance(line, bytes)]
+        rest = [line for line in self.lines[self.taken :] if not isinstance(line, bytes)]
+        self.lines, self.taken = [*taken, *rest], len(taken)
         self.calls = None
 
     def count_only(self) -> None:

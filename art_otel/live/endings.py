@@ -1,4 +1,4 @@
-"""Endings: when a rollout has ended. All code that waits for rollouts asks here.
+"""Endings: when a rollout has ended. All code that waits for rollouts counts with these.
 
 Invariant: a rollout has ended when its own span has ended and all spans are there that the own span counted. Where only
 a gateway records, the rollout has ended when a request told the gateway so, and all counted calls are there. The order

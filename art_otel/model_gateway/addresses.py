@@ -312,7 +312,7 @@ def _checked_id(rollout_id: str) -> str:
     return rollout_id
 
 
-_MAX_PATHS: Final = 100_000
+_MAX_PREFIXES: Final = 100_000
 
 
 class Conversations:
@@ -333,33 +333,33 @@ class Conversations:
         if facts.previous_response_id is not None:
             return self._rollouts.get(facts.previous_response_id.encode())
         messages = facts.input_messages or ()
-        paths = [
-            path
-            for message, path in zip(messages, _paths(messages), strict=True)
-            if message.role == "assistant" and path in self._rollouts
+        known = [
+            digest
+            for message, digest in zip(messages, _prefix_digests(messages), strict=True)
+            if message.role == "assistant" and digest in self._rollouts
         ]
-        return self._rollouts[paths[-1]] if paths else None
+        return self._rollouts[known[-1]] if known else None
 
     def answered(self, rollout_id: str, request: dict[str, Value], answer: dict[str, Value]) -> None:
         """Remember the conversations that a call ends in, one for each choice, and the id of its response."""
         prompt = (read_request(AttributeReader({}), "", request) or NO_FACTS).input_messages or ()
         facts = read_response(AttributeReader({}), "", answer) or NO_FACTS
         for choice in facts.choices or ():
-            *_, path = _paths((*prompt, choice.message))
-            self._remember(path, rollout_id)
+            *_, digest = _prefix_digests((*prompt, choice.message))
+            self._remember(digest, rollout_id)
         if facts.response_id is not None:
             self._remember(facts.response_id.encode(), rollout_id)
 
-    def _remember(self, path: bytes, rollout_id: str) -> None:
-        self._rollouts[path] = rollout_id
-        self._rollouts.move_to_end(path)
-        while len(self._rollouts) > _MAX_PATHS:
+    def _remember(self, key: bytes, rollout_id: str) -> None:
+        self._rollouts[key] = rollout_id
+        self._rollouts.move_to_end(key)
+        while len(self._rollouts) > _MAX_PREFIXES:
             self._rollouts.popitem(last=False)
 
 
-def _paths(messages: Iterable[Message]) -> Iterator[bytes]:
+def _prefix_digests(messages: Iterable[Message]) -> Iterator[bytes]:
     """The digests of the first message, of the first two messages, and so on."""
-    path = b""
+    digest = b""
     for message in messages:
-        path = blake2b(path + repr(message.identity).encode(errors="surrogatepass"), digest_size=16).digest()
-        yield path
+        digest = blake2b(digest + repr(message.identity).encode(errors="surrogatepass"), digest_size=16).digest()
+        yield digest

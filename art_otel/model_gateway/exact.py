@@ -31,7 +31,7 @@ from art_otel.model_gateway.splice import DecodeIds, GatewayTurn, Splice, as_ids
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, Upstream
 from art_otel.spans import Value
 
-Answers: TypeAlias = Answer | ExactAnswer | OwnAnswer
+AnyAnswer: TypeAlias = Answer | ExactAnswer | OwnAnswer
 
 _MAX_IDS: Final = 16_000_000
 """How many ids of earlier turns are remembered, of 4 bytes each; their template forms take about as much again."""
@@ -47,7 +47,7 @@ _NOT_SAMPLED: Final = (
     *("echo", "use_beam_search", "background", "previous_response_id"),
     *("return_tokens_as_token_ids", "logprob_token_ids", "enable_response_messages"),  # what generate does not say
 )
-"""Fields of a request whose effect sampling from ids does not have."""
+"""Fields that have no effect where the gateway samples from ids: a request with one goes to the server as it is."""
 
 _LEFT_OUT: Final[AnswerFields] = {"max_tokens": 16}
 """Render leaves out the values that are vLLM's defaults (`SamplingParams`). But generate takes a missing `max_tokens`

@@ -174,7 +174,7 @@ class Forwarding:
 
 _WAIT: Final = 1.0
 _PAUSE: Final = 1.0
-_ASK__AGAIN: Final = 60.0
+_ASK_AGAIN: Final = 60.0
 _PER_GRACE: Final = 3
 """How often in a grace the receiver hears of the open rollouts. Else it would take a long call for the end of one."""
 
@@ -256,5 +256,5 @@ class RunningCallsReport:
         if status in _AGAIN:
             return False
         if status >= FIRST_REFUSAL:
-            self._not_before = asyncio.get_running_loop().time() + _ASK__AGAIN
+            self._not_before = asyncio.get_running_loop().time() + _ASK_AGAIN
         return True

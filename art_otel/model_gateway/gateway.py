@@ -39,7 +39,7 @@ from art_otel.model_gateway.addresses import (
     read_target,
 )
 from art_otel.model_gateway.attempts import ATTEMPTS, Attempts
-from art_otel.model_gateway.exact import Answers, ExactTokens
+from art_otel.model_gateway.exact import AnyAnswer, ExactTokens
 from art_otel.model_gateway.forwarding import Forwarding
 from art_otel.model_gateway.id_server import read
 from art_otel.model_gateway.other_requests import UnreadRequests, may_sample
@@ -369,7 +369,7 @@ class Gateway:
         finally:
             answered.close()
 
-    async def _ask(self, call: RelayedCall) -> Answers:
+    async def _ask(self, call: RelayedCall) -> AnyAnswer:
         """Get the server's answer: sampled from token ids where the server can do that, else with token ids asked for.
 
         If the server refuses the additions, it is asked again with less, in the end with the agent's own request.
@@ -380,6 +380,7 @@ class Gateway:
         if exchange is None or self.options.tokens == "off":
             return await self._send(call)
         abilities = self._abilities[upstream.url]
+        # What `samples_from_ids` would say without asking: nothing is awaited for most calls.
         may_be_exact = self._exact is not None and time.monotonic() >= abilities.lacks_ids_until
         if self._exact is not None and may_be_exact and API_DIALECTS[exchange.dialect].is_rendered:
             is_exact = None
@@ -409,7 +410,7 @@ class Gateway:
                 body = exchange.added.body(exchange.fields) or body
         return await self._upstreams.send(call.upstream, call.method, call.path, headers, body)
 
-    async def _hand_on(self, call: RelayedCall, answered: Answers, answering: Answering) -> None:
+    async def _hand_on(self, call: RelayedCall, answered: AnyAnswer, answering: Answering) -> None:
         """Send the answer piece by piece. The piece that ends it is held until the call is recorded.
 
         An agent whose answer is whole may ask for its trajectory at once, and the call must be in it.
@@ -490,7 +491,7 @@ class Gateway:
         if call.exchange is not None and not call.is_recorded:
             self._record(call)
             if not await self._synced() and call.rollout is not None:
-                self._rollouts.end_again(call.rollout)
+                self._rollouts.reopen(call.rollout)
         if call.told is not None and self._forwarding is not None:
             await self._forwarding.running_calls.wait(call.told)
 
@@ -520,7 +521,7 @@ class Gateway:
                 "art_otel_gateway_prompts_total", labels=f'{{outcome="{exchange.sampled.outcome}"}}'
             )
         if rollout is not None and not is_written:
-            self._rollouts.end_again(rollout)
+            self._rollouts.reopen(rollout)
         if call.slot is not None and self._worker is not None:
             self._worker.end_call(call.slot)
         if call.asked is not None and call.address.source == "conversation" and call.address.rollout_id is not None:
@@ -582,10 +583,10 @@ def _rest(exchange: Exchange) -> bytes:
         return exchange.rest()
     except Exception as error:  # noqa: BLE001 # a fault of ours
         _READING.note(error)
-        return exchange.refusal()
+        return exchange.as_it_came()
 
 
-def _kept_headers(answered: Answers, content_type: str | None = None, *, is_changed: bool = False) -> RawHeaders:
+def _kept_headers(answered: AnyAnswer, content_type: str | None = None, *, is_changed: bool = False) -> RawHeaders:
     """The headers of an answer that the agent gets; `content_type` replaces the server's in a translated answer.
 
     `is_changed` says that the body may be longer or shorter than the server's, so its content-length is left out.

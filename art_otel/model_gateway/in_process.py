@@ -27,7 +27,7 @@ from art_otel.exchange.exchange import Exchange, response_body
 from art_otel.http import Address
 from art_otel.model_gateway.addresses import PREFIX, UNTRAINED_PREFIX, RequestAddress
 from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions
-from art_otel.model_gateway.rollouts import SCOPE, begun_call, unread_attributes
+from art_otel.model_gateway.rollouts import CALL_SCOPE, begun_call, unread_attributes
 from art_otel.model_gateway.settings import GatewayKeywords
 from art_otel.receiver.receiver import ReceiverOptions
 from art_otel.tracing.api.context import running_trajectory, untrained_label
@@ -134,7 +134,7 @@ class LocalGateway:
 
 
 def _start(name: str, context: Context, attributes: Attributes, start_ns: int) -> Span:
-    tracer = trace.get_tracer(SCOPE.name, SCOPE.version)
+    tracer = trace.get_tracer(CALL_SCOPE.name, CALL_SCOPE.version)
     return tracer.start_span(name, context, kind=SpanKind.CLIENT, attributes=attributes, start_time=start_ns)
 
 

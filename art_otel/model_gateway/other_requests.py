@@ -1,7 +1,8 @@
 """Other requests: requests that ask for no completion, or for one in a dialect that the gateway does not know.
 
 The rule: a POST whose path matches no row of `WITHOUT_COMPLETION` may ask for a completion. If the server accepts such
-a request, its rollout lacks a call and is marked as incomplete. All these requests are passed on unchanged.
+a request, its rollout lacks a call and is marked as incomplete. All these requests are passed on unchanged, but
+for counts of tokens that the server cannot make in the agent's dialect: `translating` answers those.
 
 Sources: https://platform.openai.com/docs/api-reference, https://docs.anthropic.com/en/api,
 https://ai.google.dev/api, https://docs.cohere.com/reference, vLLM's, SGLang's, llama.cpp's and Ollama's servers.

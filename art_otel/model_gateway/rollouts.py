@@ -55,7 +55,7 @@ _MAX_REMEMBERED: Final = 10_000
 Write: TypeAlias = Callable[[Sequence[Span]], bool]
 """Writes spans; False where the disk refuses them."""
 
-_SCOPE: Final = Scope(name=ART_OTEL, version=__version__)
+_ROLLOUT_SCOPE: Final = Scope(name=ART_OTEL, version=__version__)
 _NAME: Final = "agent"
 _INFERRED: Final = f"{names.METADATA_PREFIX}inferred"
 """Marks a rollout that no request named: its calls were found to continue each other's prompts."""
@@ -185,6 +185,8 @@ class Rollouts:
         if limit is None or rollout.calls.started < int(limit):
             return None
         rollout.attributes[names.MAX_CALLS_REACHED] = True
+        if rollout.ended_ns is not None:  # it was quiet for the grace, as while a tool ran: its next edition says so
+            self.reopen(rollout)
         return int(limit)
 
     def end_call(self, rollout: GatewayRollout) -> list[Span]:
@@ -202,7 +204,7 @@ class Rollouts:
         rollout.is_written = True
         return [self.edition(rollout)]
 
-    def end_again(self, rollout: GatewayRollout) -> None:
+    def reopen(self, rollout: GatewayRollout) -> None:
         """Reopen a rollout of which a call's span could not be written: its next end counts the missing call."""
         rollout.ended_ns, rollout.is_written = None, False
 
@@ -214,7 +216,7 @@ class Rollouts:
         Returns None, with nothing changed, if the edition could not be written.
         """
         time_ns = now_ns()
-        rollout = self._of(rollout_id, self._settings_of_end(rollout_id, settings), time_ns)
+        rollout = self._of(rollout_id, self._meant(rollout_id, settings), time_ns)
         if end == rollout.end and rollout.ended_ns is not None and rollout.attributes.items() >= settings.items():
             return rollout
         # To restore the rollout if the disk refuses the edition.
@@ -238,7 +240,7 @@ class Rollouts:
     ) -> GatewayRollout | None:
         """Add a reward to a rollout, which may be over. Returns None, with no reward added, if it cannot be written."""
         time_ns = now_ns()
-        rollout = self._of(rollout_id, settings, time_ns)
+        rollout = self._of(rollout_id, self._meant(rollout_id, settings), time_ns)
         # A reward is a sign of life, too: the grace begins anew.
         before, rollout.last_ns = rollout.events, time_ns
         rollout.events += tuple(_rewards(reward, time_ns))
@@ -307,10 +309,11 @@ class Rollouts:
         self._known.move_to_end((rollout_id, number))
         return rollout
 
-    def _settings_of_end(self, rollout_id: str, settings: Mapping[str, str | int]) -> Mapping[str, str | int]:
-        """The settings of an end; without an attempt that no call named, if an attempt without a name is running.
+    def _meant(self, rollout_id: str, settings: Mapping[str, str | int]) -> Mapping[str, str | int]:
+        """The settings of an end or a reward, without its `attempt` where the caller means an attempt without a number.
 
-        For example calls go to `/rollout/r/v1`, and the trainer ends `/rollout/r;attempt=2`: it means the running one.
+        For example calls go to `/rollout/r/v1`, and the trainer ends `/rollout/r;attempt=2`. No call named attempt 2,
+        and the attempt that runs was begun without a number, so the trainer means the one that runs.
         """
         number = settings.get(names.ROLLOUT_ATTEMPT)
         is_named = number is None or (rollout_id, int(number)) in self._known
@@ -359,7 +362,7 @@ def own_span(rollout: GatewayRollout, resource: Resource) -> Span:
         events=rollout.events,
         status="unset" if end is None else "ok" if end.status == "ok" else "error",
         status_message="" if end is None else end.error or "",
-        scope=_SCOPE,
+        scope=_ROLLOUT_SCOPE,
         resource=resource,
     )
 
@@ -371,7 +374,7 @@ def _rewards(given: GivenReward, time_ns: int) -> Iterator[Event]:
         yield Event(name=EVALUATION, time_ns=time_ns, attributes={**attributes})
 
 
-SCOPE: Final = Scope(name=names.GATEWAY_SCOPE, version=__version__)
+CALL_SCOPE: Final = Scope(name=names.GATEWAY_SCOPE, version=__version__)
 """Another scope than that of the traced app, which may record the same call: readers must tell the two apart."""
 
 
@@ -471,7 +474,7 @@ def _span(
         links=() if linked is None else (Link(trace_id=linked.trace_id, span_id=linked.span_id),),
         status="unset" if failure is None else "error",
         status_message="" if failure is None else failure.message or failure.type,
-        scope=SCOPE,
+        scope=CALL_SCOPE,
         resource=resource,
     )
 

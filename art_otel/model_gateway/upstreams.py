@@ -2,7 +2,8 @@
 
 Invariant: a rollout stays on one server, whose cache has the prefixes of its prompts, as long as that server can be
 reached. A new rollout goes to the server with the fewest open requests; of several such to the one with the fewest
-rollouts. A server may take as long to answer as the agent waits; only connecting has a timeout.
+rollouts. So does each request that names no rollout, and each of a traced app, of which only the trace is known. A
+server may take as long to answer as the agent waits; only connecting has a timeout.
 """
 
 import asyncio

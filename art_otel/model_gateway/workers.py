@@ -34,7 +34,15 @@ from art_otel.exchange.api_dialects import API_DIALECTS, call_identity
 from art_otel.http import listen_at
 from art_otel.model_gateway.gateway import GatewayOptions, is_of_receiver
 from art_otel.model_gateway.handover import Inbox, open_inbox, read_and_hand_over
-from art_otel.model_gateway.rollouts import SCOPE, GatewayRollout, gateway_resource, now_ns, own_span, root_of, span_id
+from art_otel.model_gateway.rollouts import (
+    CALL_SCOPE,
+    GatewayRollout,
+    gateway_resource,
+    now_ns,
+    own_span,
+    root_of,
+    span_id,
+)
 from art_otel.model_gateway.worker import (
     PARENT,
     CallInFlight,
@@ -283,7 +291,7 @@ def _lost_spans(lost: Sequence[CallInFlight]) -> Iterable[Span]:
             attributes={names.ROLLOUT_ID: call.rollout_id, **_CALL, ERROR_TYPE: _DIED},
             status="error",
             status_message="the process of the gateway died before the answer was recorded",
-            scope=SCOPE,
+            scope=CALL_SCOPE,
             resource=resource,
         )
     for rollout in rollouts.values():

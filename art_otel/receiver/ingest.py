@@ -66,8 +66,9 @@ _MAX_TOGETHER: Final = 64
 """How many exports share one sync of the disk."""
 
 _MAX_UNTOLD: Final = 64
+"""How many short lines of the gateway's calls may wait before `when_written` hears of them."""
 _SHORT_LINE: Final = 64 << 10
-"""How many lines of the gateway's calls, each below so many bytes, may wait before `when_written` hears of them."""
+"""A line of fewer bytes is short."""
 
 
 class IngestOptions(msgspec.Struct, frozen=True, kw_only=True):

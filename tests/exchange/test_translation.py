@@ -446,6 +446,7 @@ CHOICES = [
     ("responses", "none", "none"),
     ("responses", "required", "required"),
     ("responses", {"type": "function", "name": "look"}, NAMED),
+    ("responses", {"type": "function", "name": {}}, "auto"),  # which is no name
     ("gemini", {"mode": "AUTO"}, "auto"),
     ("gemini", {"mode": "NONE"}, "none"),
     ("gemini", {"mode": "ANY"}, "required"),

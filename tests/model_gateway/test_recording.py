@@ -222,6 +222,8 @@ def test_a_rollout_ends_as_it_is_told_and_a_trainer_gets_it(tmp_path, address):
         first = chat(f"{running.url}/rollout/r%2F1;group_id=task%2F7;split=val;training_step=3")
         said = {"role": "assistant", "content": first["choices"][0]["message"]["content"]}
         chat(f"{running.url}/rollout/r%2F1", {"model": MODEL, "messages": [*user("Hi"), said, *user("More")]})
+        rewarded = httpx.post(f"{running.url}/rollout/r%2F1;attempt=2/reward", json={"reward": 2, "name": "pace"})
+        assert rewarded.status_code == 200
         end = {"reward": {"reward": 0.5, "style": 1}, "status": "error", "error": "no time", "metadata": {"seed": [3]}}
         ended = httpx.post(f"{running.url}/rollout/r%2F1;attempt=2/end", json=end)
         assert ended.json() == {"rollout_id": "r/1", "attempt": 2, "calls": 2}
@@ -233,6 +235,7 @@ def test_a_rollout_ends_as_it_is_told_and_a_trainer_gets_it(tmp_path, address):
     assert taken.attempt == 2
     assert (taken.reward, taken.status, taken.error) == (0.5, "error", "no time")
     assert taken.metadata == {"seed": [3]}
+    assert [(reward.name, reward.value) for reward in taken.rewards if reward.name == "pace"] == [("pace", 2.0)]
     assert taken.complete, taken.incomplete_reasons
     assert [turn.parent for turn in taken.turns] == [None, 0]
 

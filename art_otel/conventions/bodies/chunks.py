@@ -1,7 +1,8 @@
 """JoinedChunks: the chunks of a streamed Chat Completion or Completion as the body it has without streaming.
 
-Invariant: pieces are joined in the order they came, in time linear in their size; what never came is absent, and token
-ids of which some are missing are left out whole. So are llama.cpp's where nothing counts them: it loses some.
+Invariant: pieces are joined in the order they came, in time linear in their size; what never came is absent. If some
+token ids of a choice are missing, all its ids are left out. llama.cpp loses ids without a sign, so its ids are kept
+only beside a usage that counts them.
 
 Source of the format: https://platform.openai.com/docs/api-reference/chat-streaming; `prompt_token_ids` and `token_ids`
 are vLLM's, `sglext` is SGLang's, `timings` llama.cpp's (`tools/server/server-task.cpp`).

@@ -41,7 +41,7 @@ from art_otel.conventions.exchanges import (
 from art_otel.conventions.values import json_object, raw_fields
 from art_otel.exchange.api_dialects import UNTRAINED_HEADER, call_identity, dialect_of
 from art_otel.exchange.exchange import (
-    FAILED,
+    FAILED_STATUS,
     LONGEST_MESSAGE,
     CallFailure,
     Exchange,
@@ -68,8 +68,8 @@ if TYPE_CHECKING:
 
 CAPTURING: Final = InternalErrorHandler("a call could not be captured; its span has no exact tokens")
 
-_COMPLETIONS: Final = ("/completions", "/responses")
-"""How the paths end at which a model is asked for a completion: `/chat/completions` ends in the first one, too."""
+_OF_CLIENT: Final = ("chat", "completions", "responses")
+"""The dialects in which openai's client asks for completions."""
 
 OPENLLMETRY: Final = "opentelemetry.instrumentation.openai"
 _CLIENT_S: Final = (f"{OPENLLMETRY}.", "opentelemetry.instrumentation.genai.openai")
@@ -84,7 +84,7 @@ OTel has two: a plain string of older instrumentors, and the key of its API.
 
 def asks_for_completion(options: Options) -> bool:
     """Whether a request goes to Chat Completions, Completions or Responses."""
-    return options.url.endswith(_COMPLETIONS) and options.method.lower() == "post"
+    return dialect_of(options.url) in _OF_CLIENT and options.method.lower() == "post"
 
 
 def model_of(options: Options) -> str | None:
@@ -236,18 +236,20 @@ class ClientCall:
             span.set_attributes(
                 lost_messages(attributes_of(span), asked, records_content=partial(_records_content, span))
             )
-        if self.is_own and error is not None and span.is_recording():
-            if self.request is not None:  # a failed call keeps its prompt, which is all that can be known of it
-                asked = asked_body(self.request.content)
-                span.set_attributes(cast(Any, asked if is_spooled_only(span) else whole_attributes(asked)))
-            _tell_exception(span, error)
-            self.end(span, None)
-        elif self.is_own and self._response is None:
-            span.end()
-        elif error is None or isinstance(error, Exception) or not span.is_recording():
+        if self.is_own:
+            if error is not None and span.is_recording():
+                if self.request is not None:  # a failed call keeps its prompt, which is all that can be known of it
+                    body = asked_body(self.request.content)
+                    span.set_attributes(cast(Any, body if is_spooled_only(span) else whole_attributes(body)))
+                _tell_exception(span, error)
+                self.end(span, None)
+            elif self._response is None:
+                span.end()
+            return
+        if error is None or isinstance(error, Exception):
             return
         # For example CancelledError: OpenLLMetry catches Exception only, and would never end its span.
-        elif not self.is_own and _is_openllmetry(span):
+        if span.is_recording() and _is_openllmetry(span):
             _tell_exception(span, error)
             span.end()
 
@@ -311,7 +313,7 @@ class ClientCall:
             )
         span.set_attributes(added)
         failure = None if tee is None else tee.failure
-        if failure is None and (answered.get("error") or answered.get("status") == FAILED):
+        if failure is None and (answered.get("error") or answered.get("status") == FAILED_STATUS):
             failure = failure_in(answered)
         if failure is not None and ERROR_TYPE not in existing:
             _tell_error(span, failure)
@@ -331,7 +333,7 @@ class ClientCall:
             added |= answered_body(answered)
             if failure is None and (b'"error"' in answered or b'"failed"' in answered):  # most answers have neither
                 head = answer_head(answered)
-                if head is not None and (head.error or head.status == FAILED):
+                if head is not None and (head.error or head.status == FAILED_STATUS):
                     failure = failure_in(json_object(answered) or {})
         if tee is not None and tee.is_cut:
             added[names.MISSING] = ["answer"]

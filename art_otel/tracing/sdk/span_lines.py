@@ -1,4 +1,4 @@
-"""SpanLines: a finished span of the app becomes a line of OTLP JSON, as the spool and dumps hold it.
+"""Span lines: a finished span of the app becomes a line of OTLP JSON, as the spool and dumps hold it.
 
     a span ends ─► without_content, if that is asked for ─► SpanScrubber ─► OtlpJsonEncoder ─► the line
                                │                                │

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from contextlib import AbstractContextManager
 
 import pytest
@@ -145,13 +146,16 @@ ODD = [
 
 
 def odd_server(end: bytes, size: int, *, is_ended: bool) -> AbstractContextManager[str]:
-    """Streams the events with these ends, in pieces of so many bytes."""
+    """Streams the events with these ends, in pieces of so many bytes; the first byte of the last one comes alone."""
     stream = end.join([*ODD, b"data: [DONE]", b""]) if is_ended else end.join(ODD)
+    last = stream.rindex(ODD[-1])
 
     class Streaming(Handler):
         def answer(self, body: bytes) -> None:  # noqa: ARG002 # whatever it is
             self.head(200, content_type="text/event-stream", content_length=len(stream))
             for start in range(0, len(stream), size):
+                if size == 1 and last <= start <= last + 1:
+                    time.sleep(0.05)
                 self.wfile.write(stream[start : start + size])
 
     return listening(Streaming)
