@@ -11,7 +11,7 @@ so it does not matter what the app does to its messages later. `conventions.exch
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -306,6 +306,9 @@ _END: Final = re.compile(rb"\r?\n\r?\n|\r\r")
 _LONGEST_END: Final = 4
 _DATA: Final = b"data:"
 _BLANK: Final = b"\n\n"
+_FIELD: Final = slice(len(_DATA))
+_CONTENT: Final = slice(len(_DATA), -len(_BLANK))
+"""Where the name of the field stands in an event of one line of data, and where the data stands."""
 _DONE: Final = b"[DONE]"
 _OBJECTS: Final = msgspec.json.Decoder(list[dict[str, Any]])
 _LAST: Final = frozenset(
@@ -425,26 +428,28 @@ class StreamedAnswer:
         if not self.is_cut:
             self._assembler.add(event)
 
-    def read(self, passed: bytes) -> None:
-        r"""Read many events whose own bytes are not needed any more.
+    def read(self, pieces: Sequence[bytes]) -> None:
+        r"""Read many events whose own bytes are not needed any more; nearly always each piece is one event.
 
         Where each event is one line of data, as in Chat Completions, all are made one JSON list and decoded at once.
 
-            data: {"a": 1}\n\ndata: {"a": 2}\n\n   ─►   [{"a": 1}, {"a": 2}]
+            data: {"a": 1}\n\n   data: {"a": 2}\n\n   ─►   [{"a": 1}, {"a": 2}]
         """
-        if self._splitter.begun or not self._read_lines(passed):
-            self.take(passed)
+        if self._splitter.begun or not self._read_lines(pieces):
+            self.take(b"".join(pieces))
 
-    def _read_lines(self, passed: bytes) -> bool:
-        """Read events of one line of data each; False, with nothing read, where some event has another form."""
-        if not (passed.startswith(_DATA) and passed.endswith(_BLANK)):
+    def _read_lines(self, pieces: Sequence[bytes]) -> bool:
+        """Read events of one line of data each; False, with nothing read, where some piece has another form."""
+        if {piece[_FIELD] for piece in pieces} != {_DATA}:
             return False
-        data = b",".join(passed[len(_DATA) : -len(_BLANK)].split(_BLANK + _DATA))  # `replace` takes longer
-        is_done = data.endswith(_DONE)
+        # The ids of a long prompt are all in one piece, so the pieces are copied as seldom as can be. Of a piece that
+        # does not end with a blank line a part of its JSON is cut off: such a list cannot be decoded.
+        data = [piece[_CONTENT] for piece in pieces]
+        is_done = data[-1].strip() == _DONE
         if is_done:
-            data = data[: -len(_DONE)].rstrip(b" ,")
-        listed = b"[%b]" % data
-        if b"\n" in listed or b"\r" in listed or self._taken_bytes + len(passed) > LONGEST_ANSWER:
+            data.pop()
+        listed = b"[%b]" % b",".join(data)
+        if b"\n" in listed or b"\r" in listed or self._taken_bytes + len(listed) > LONGEST_ANSWER:
             return False
         if self._joined_chunks is None or not self._joined_chunks.add_all(listed):
             try:
@@ -453,7 +458,7 @@ class StreamedAnswer:
                 return False
             for event in objects:
                 self._add(event)
-        self._taken_bytes += len(passed)
+        self._taken_bytes += len(listed)
         if is_done:
             self.is_over = self.is_done = True
         return True

@@ -80,7 +80,7 @@ def test_a_first_chunk_that_names_nothing_names_nothing():
     sent = [{"id": "", "model": "", "choices": [], "prompt_filter_results": []}, named]
     passed = b"".join(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in sent)
     at_once, by_one = (StreamedAnswer(API_DIALECTS["chat"].assembler()) for _ in range(2))
-    at_once.read(passed)
+    at_once.read(split(passed))
     by_one.take(passed)
     assert at_once.response_id == by_one.response_id == "c"
     assert at_once.body()["model"] == by_one.body()["model"] == "m"
@@ -187,14 +187,16 @@ def test_a_chunk_of_text_is_read_and_cut_as_any_other(sent, asks_all, separators
     assert streamed.body() == joined.body()
 
 
-@given(st.lists(chunks(), max_size=8), st.integers(0, 400), st.booleans())
+@given(st.lists(chunks(), max_size=8), st.integers(0, 400), st.booleans(), st.sampled_from([None, 1, 7, 150, 10_000]))
 @settings(max_examples=examples(600))
-def test_many_chunks_are_read_at_once_as_one_by_one(sent, left, is_done):
-    """Whatever they hold, and wherever the stream is left."""
+def test_many_chunks_are_read_at_once_as_one_by_one(sent, left, is_done, size):
+    """Whatever they hold, wherever the stream is left, and in pieces of any size (None: an event each)."""
     events = [b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in sent] + [b"data: [DONE]\n\n"] * is_done
     passed = b"".join(events)[left:] if left % 3 else b"".join(events)[: -left or None]
+    pieces = split(passed) if size is None else [passed[at : at + size] for at in range(0, len(passed), size)]
     at_once, by_one = (StreamedAnswer(API_DIALECTS["chat"].assembler()) for _ in range(2))
-    at_once.read(passed)
+    if pieces:
+        at_once.read(pieces)
     by_one.take(passed)
     joined = at_once.json()
     assert at_once.body() == by_one.body() == json.loads(by_one.json()) == json.loads(joined)

@@ -289,8 +289,7 @@ class ResponseTee:
     def _read(self, events: StreamedAnswer) -> StreamedAnswer:
         """Parse the pieces that passed since the last time, and return the events; a fault of ours ends the parsing."""
         if self._passed:
-            passed = b"".join(self._passed)
-            self._passed.clear()
+            passed, self._passed[:] = self._passed[:], []  # the same list: the generator adds to it
             if not self._is_blind:
                 self._is_blind = True
                 try:
