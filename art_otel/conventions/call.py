@@ -23,12 +23,7 @@ from art_otel.conventions.dialects import DIALECTS, all_dialects, art, attribute
 from art_otel.conventions.dialects.openinference import RAW
 from art_otel.conventions.facts import NO_FACTS, CallFacts, lacks_what_server_has, merge_facts, merge_prompts, with_gap
 from art_otel.conventions.failures import failure_kind
-from art_otel.conventions.gaps import (
-    find_gaps,
-    with_several_prompts,
-    without_ids,
-    without_miscounted_ids,
-)
+from art_otel.conventions.gaps import find_gaps, with_several_prompts, without_ids, without_miscounted_ids
 from art_otel.conventions.recorder_losses import is_error_unknown
 from art_otel.conventions.vocabulary import (
     EARLY_ENDS,

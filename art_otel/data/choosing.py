@@ -24,13 +24,7 @@ import numpy as np
 
 from art_otel.calls import CallRecord
 from art_otel.data.columns import UNKNOWN, Coded, ColumnPart, Columns, Flags, Ints, reason_where
-from art_otel.data.model_names import (
-    ANOTHER_MODEL,
-    is_among,
-    is_version_of,
-    policy_name,
-    version_number,
-)
+from art_otel.data.model_names import ANOTHER_MODEL, is_among, is_version_of, policy_name, version_number
 from art_otel.data.selection import ENDED_ON_FAILURE, Selection, View
 from art_otel.data.sources import Chunk, read_columns, why_left_out
 from art_otel.errors import UsageError

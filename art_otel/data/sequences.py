@@ -21,12 +21,7 @@ from numpy.typing import NDArray
 from art_otel.calls import TokenIds
 from art_otel.data.decisions import SequenceCounts, SequenceOptions, TurnReward
 from art_otel.data.rewards import TokenRewards, token_rewards
-from art_otel.data.token_facts import (
-    of_each_token,
-    routed_experts,
-    sampling_mask,
-    weight_versions,
-)
+from art_otel.data.token_facts import of_each_token, routed_experts, sampling_mask, weight_versions
 from art_otel.sampling import Sampling
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, token_histories, version_of
 

@@ -42,15 +42,7 @@ from art_otel.engines.read import (
 from art_otel.engines.referenced_content import content_folders
 from art_otel.engines.report import describe_conversion
 from art_otel.engines.route import Placement, place, reroute_all, route_all
-from art_otel.engines.run import (
-    Engine,
-    Job,
-    Runner,
-    Sizes,
-    choose_workers,
-    local_engine,
-    scratch_folder,
-)
+from art_otel.engines.run import Engine, Job, Runner, Sizes, choose_workers, local_engine, scratch_folder
 from art_otel.engines.shuffle import Shuffle
 from art_otel.errors import UsageError
 from art_otel.scrubbing import SecretRules

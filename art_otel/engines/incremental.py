@@ -25,16 +25,7 @@ import zstandard
 
 from art_otel import storage
 from art_otel.engines.assemble import AssembledPart
-from art_otel.engines.convert import (
-    Conversion,
-    Times,
-    assemble_all,
-    find_sources,
-    job_of,
-    prepared,
-    read_all,
-    staged,
-)
+from art_otel.engines.convert import Conversion, Times, assemble_all, find_sources, job_of, prepared, read_all, staged
 from art_otel.engines.ledger import unread
 from art_otel.engines.read import Unread, ledger_after, note_spools
 from art_otel.engines.report import describe_conversion

@@ -37,13 +37,7 @@ from art_otel.engines.shuffle import (
 )
 from art_otel.errors import SourceError, WorkerError
 from art_otel.sources import FileStats, InputFile, Prefetcher, format_named, read_file, stored_ranges
-from art_otel.sources.files.inputs import (
-    WHAT_READS_IT,
-    has_own_name,
-    is_dataset_file,
-    open_unbuffered,
-    stored_input,
-)
+from art_otel.sources.files.inputs import WHAT_READS_IT, has_own_name, is_dataset_file, open_unbuffered, stored_input
 from art_otel.sources.format import Record
 from art_otel.spans import LogRecord, Quarantined, Span, list_quarantined
 from art_otel.spool import note_taken

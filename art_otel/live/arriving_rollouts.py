@@ -28,13 +28,7 @@ from art_otel.live.limits import MAX_AGE
 from art_otel.sources import Record
 from art_otel.spans import LogRecord, Span
 from art_otel.spool import SpooledLine
-from art_otel.trajectories.rollouts import (
-    is_marked_root,
-    is_provisional,
-    is_reward_span,
-    is_rollout_span,
-    joined_id,
-)
+from art_otel.trajectories.rollouts import is_marked_root, is_provisional, is_reward_span, is_rollout_span, joined_id
 
 _FORGET_EVERY: Final = 60.0
 _DIGEST_BITS: Final = 64

@@ -29,17 +29,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from art_otel.errors import UsageError
-from art_otel.http import (
-    Address,
-    Bodies,
-    BodyLimits,
-    HttpServer,
-    Tls,
-    TokenCheck,
-    WebPageCheck,
-    WhenRefused,
-    new_loop,
-)
+from art_otel.http import Address, Bodies, BodyLimits, HttpServer, Tls, TokenCheck, WebPageCheck, WhenRefused, new_loop
 from art_otel.receiver.client import ReceivedRollouts
 from art_otel.receiver.delivery import Delivery, LocalSession, RolloutRoutes
 from art_otel.receiver.finished import FinishedRollouts

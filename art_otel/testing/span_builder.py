@@ -10,11 +10,7 @@ from typing import Any, Final
 from art_otel import attributes as names
 from art_otel.calls import Choice, Message, TokenIds
 from art_otel.conventions import genai_message
-from art_otel.conventions.bodies.token_facts import (
-    encode_routed_experts,
-    encode_sampling_mask,
-    encode_weight_versions,
-)
+from art_otel.conventions.bodies.token_facts import encode_routed_experts, encode_sampling_mask, encode_weight_versions
 from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.spans import Attributes, Event, Link, Span, Value
 

@@ -11,15 +11,7 @@ import msgspec
 
 from art_otel.attributes import ROLLOUT_ID, ROLLOUT_JOINED_ID
 from art_otel.calls import InferenceCall
-from art_otel.conventions import (
-    NameFamilies,
-    Role,
-    families_of,
-    may_be_run,
-    may_give_to_others,
-    rewards_of,
-    role_of,
-)
+from art_otel.conventions import NameFamilies, Role, families_of, may_be_run, may_give_to_others, rewards_of, role_of
 from art_otel.conventions.exchanges import whole
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, build_tree
 from art_otel.trajectories.accounting import (

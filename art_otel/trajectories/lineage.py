@@ -11,14 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from art_otel.calls import (
-    CallRecord,
-    Choice,
-    InferenceCall,
-    Message,
-    TokenIds,
-    media_in,
-)
+from art_otel.calls import CallRecord, Choice, InferenceCall, Message, TokenIds, media_in
 from art_otel.trajectories.conversation_gaps import what_is_said, with_conversation_gaps
 from art_otel.trajectories.model import Call, Turn
 from art_otel.trajectories.prompt_parents import (

@@ -45,14 +45,7 @@ from art_otel.calls import TOKEN_FACTS, CallRecord, Logprobs, Message, RoutedExp
 from art_otel.conventions import is_cancellation
 from art_otel.errors import UsageError
 from art_otel.spans import Value
-from art_otel.trajectories.trees import (
-    MessageNode,
-    TokenNode,
-    in_order,
-    last_turn,
-    messages_to,
-    runs_to,
-)
+from art_otel.trajectories.trees import MessageNode, TokenNode, in_order, last_turn, messages_to, runs_to
 
 if TYPE_CHECKING:
     from art_otel.trajectories.history import History

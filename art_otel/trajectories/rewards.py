@@ -40,13 +40,7 @@ from art_otel.conventions import (
 from art_otel.spans import Attributes, LogRecord, Quarantined, Span, SpanKey, SpanTree, Value
 from art_otel.trajectories.inference_calls import RecordedCalls, step_index
 from art_otel.trajectories.model import Reward
-from art_otel.trajectories.rollouts import (
-    RolloutAssignment,
-    RolloutIndex,
-    RolloutSpans,
-    is_reward_span,
-    is_rollout,
-)
+from art_otel.trajectories.rollouts import RolloutAssignment, RolloutIndex, RolloutSpans, is_reward_span, is_rollout
 
 NO_SPAN: Final = "linked span not in the sources"
 NO_RESPONSE: Final = "response not in the sources"

@@ -28,12 +28,7 @@ from starlette.routing import Route
 from art_otel.errors import ArtOtelError, UsageError
 from art_otel.http import Address, CookieToken, HostCheck, HttpServer, ReadOnly, SecurityHeaders
 from art_otel.version import __version__
-from art_otel.viewer.addresses import (
-    NotFoundError,
-    ReplacedError,
-    decode_group_key,
-    decode_trajectory_key,
-)
+from art_otel.viewer.addresses import NotFoundError, ReplacedError, decode_group_key, decode_trajectory_key
 from art_otel.viewer.group import show_group
 from art_otel.viewer.judging import DEFAULTS, PlanOptions
 from art_otel.viewer.labels import LABELS_NAME, Change

@@ -24,16 +24,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from art_otel import spans
-from art_otel.sources.format import (
-    MAX_NAME,
-    DroppedFields,
-    Ids,
-    Reading,
-    Record,
-    Refused,
-    Site,
-    attribute_path,
-)
+from art_otel.sources.format import MAX_NAME, DroppedFields, Ids, Reading, Record, Refused, Site, attribute_path
 from art_otel.spans import Quarantined, Value
 
 _KIND_NAMES: Final[tuple[spans.SpanKind, ...]] = ("unspecified", "internal", "server", "client", "producer", "consumer")

@@ -8,29 +8,14 @@ rollouts are cancelled and pending ones are closed, so that nothing is left behi
 import asyncio
 import os
 import sys
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, contextmanager, nullcontext
 from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
 from art_otel import attributes
 from art_otel.errors import UsageError
-from art_otel.live.delivery import (
-    Acknowledgment,
-    DeliveredRollouts,
-    DeliveredTrajectory,
-    NothingMoreError,
-    Question,
-)
+from art_otel.live.delivery import Acknowledgment, DeliveredRollouts, DeliveredTrajectory, NothingMoreError, Question
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.context import GatherScope
 from art_otel.tracing.api.running import field_attributes

@@ -45,15 +45,7 @@ from art_otel.tracing.openai.call import (
     current_call_span,
     model_of,
 )
-from art_otel.tracing.openai.client import (
-    Hooks,
-    Method,
-    Options,
-    Patches,
-    Request,
-    Response,
-    hook,
-)
+from art_otel.tracing.openai.client import Hooks, Method, Options, Patches, Request, Response, hook
 from art_otel.tracing.openai.stream import ending_when_dropped
 from art_otel.tracing.sdk.processor import is_spooled_only
 
