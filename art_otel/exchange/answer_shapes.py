@@ -24,7 +24,7 @@ AnswerFields: TypeAlias = dict[str, Value]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asking:
+class RequestFacts:
     """The facts about a request that its answer needs.
 
     `request` is the agent's request, `sampling` the settings of the sampling. `since_0_33`: the answer has the fields
@@ -72,7 +72,7 @@ def error_body(status: int, message: str, said: Value = None, field: Value = Non
 class AnswerShape(Protocol):
     """Writes the answer of one dialect: `whole`, or `begin`, `piece` for each choice of each chunk, and `end`."""
 
-    def __init__(self, asking: Asking) -> None: ...
+    def __init__(self, facts: RequestFacts) -> None: ...
 
     def whole(self, completion: AnswerFields) -> AnswerFields:
         """The answer for a whole chat completion."""
@@ -98,22 +98,22 @@ class AnswerShape(Protocol):
 class ChatShape:
     """Writes answers as Chat Completions."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
-        self._has_ids = bool(asking.request.get("return_token_ids"))
+    def __init__(self, facts: RequestFacts) -> None:
+        self._facts = facts
+        self._has_ids = bool(facts.request.get("return_token_ids"))
 
     def whole(self, completion: AnswerFields) -> AnswerFields:
         """The chat completion itself, with the ids of the prompt if the agent asked for ids."""
-        return {**completion, "prompt_token_ids": [*self._asking.prompt_ids] if self._has_ids else None}
+        return {**completion, "prompt_token_ids": [*self._facts.prompt_ids] if self._has_ids else None}
 
     def begin(self) -> bytes:
         """A chunk with the role for each choice."""
         choices = [
             {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
-            for index in range(self._asking.n)
+            for index in range(self._facts.n)
         ]
-        prompt_ids = [*self._asking.prompt_ids] if self._has_ids else None
-        more = {"prompt_token_ids": prompt_ids, "prompt_text": None, **self._asking.running_usage({})}
+        prompt_ids = [*self._facts.prompt_ids] if self._has_ids else None
+        more = {"prompt_token_ids": prompt_ids, "prompt_text": None, **self._facts.running_usage({})}
         return b"".join(self._chunk([choice], more) for choice in choices)
 
     def piece(self, choice: AnswerFields) -> bytes:
@@ -133,13 +133,13 @@ class ChatShape:
             "finish_reason": choice.get("finish_reason"),
             **({"stop_reason": choice.get("stop_reason")} if is_end else {}),
             "token_ids": choice.get("token_ids") if self._has_ids else None,
-            **_weights(self._asking, choice),
+            **_weights(self._facts, choice),
         }
-        return self._chunk([made], self._asking.running_usage(choice))
+        return self._chunk([made], self._facts.running_usage(choice))
 
     def end(self, usage: AnswerFields) -> bytes:
         """The usage, if the agent asked for it, and `[DONE]`."""
-        chunk = self._chunk([], {"usage": usage}) if self._asking.usage_asked else b""
+        chunk = self._chunk([], {"usage": usage}) if self._facts.usage_asked else b""
         return chunk + _DONE
 
     def failed(self, error: AnswerFields) -> bytes:
@@ -147,17 +147,17 @@ class ChatShape:
         return _data({"error": error}) + _DONE
 
     def _chunk(self, choices: Sequence[AnswerFields], more: AnswerFields) -> bytes:
-        asking = self._asking
-        chunk = {"object": "chat.completion.chunk", "created": asking.created, "model": asking.model}
-        return _data({"id": asking.answer_id, **chunk, "choices": choices, **more})
+        facts = self._facts
+        chunk = {"object": "chat.completion.chunk", "created": facts.created, "model": facts.model}
+        return _data({"id": facts.answer_id, **chunk, "choices": choices, **more})
 
 
 class CompletionShape:
     """Writes answers as Completions, whose choices are plain texts and need no parsing."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
-        self._has_ids = bool(asking.request.get("return_token_ids"))
+    def __init__(self, facts: RequestFacts) -> None:
+        self._facts = facts
+        self._has_ids = bool(facts.request.get("return_token_ids"))
         self._offsets: dict[int, int] = {}
 
     def whole(self, completion: AnswerFields) -> AnswerFields:
@@ -175,11 +175,11 @@ class CompletionShape:
 
     def piece(self, choice: AnswerFields) -> bytes:
         """A chunk."""
-        return _data({**self._around(), "choices": [self._choice(choice)], **self._asking.running_usage(choice)})
+        return _data({**self._around(), "choices": [self._choice(choice)], **self._facts.running_usage(choice)})
 
     def end(self, usage: AnswerFields) -> bytes:
         """The usage, where it was asked for, and the end."""
-        chunk = _data({**self._around(), "choices": [], "usage": usage}) if self._asking.usage_asked else b""
+        chunk = _data({**self._around(), "choices": [], "usage": usage}) if self._facts.usage_asked else b""
         return chunk + _DONE
 
     def failed(self, error: AnswerFields) -> bytes:
@@ -187,9 +187,9 @@ class CompletionShape:
         return _data({"error": error}) + _DONE
 
     def _around(self) -> AnswerFields:
-        asking = self._asking
-        around = {"object": "text_completion", "created": asking.created, "model": asking.model}
-        return {"id": asking.answer_id, **around}
+        facts = self._facts
+        around = {"object": "text_completion", "created": facts.created, "model": facts.model}
+        return {"id": facts.answer_id, **around}
 
     def _choice(self, choice: AnswerFields) -> AnswerFields:
         index = choice["index"]
@@ -204,9 +204,9 @@ class CompletionShape:
             "logprobs": logprobs,
             "finish_reason": choice.get("finish_reason"),
             "stop_reason": choice.get("stop_reason"),
-            "prompt_token_ids": [*self._asking.prompt_ids] if self._has_ids and is_first else None,
+            "prompt_token_ids": [*self._facts.prompt_ids] if self._has_ids and is_first else None,
             "token_ids": choice.get("token_ids") if self._has_ids else None,
-            **_weights(self._asking, choice),
+            **_weights(self._facts, choice),
         }
 
 
@@ -222,9 +222,9 @@ def event(fields: AnswerFields) -> bytes:
     return b"event: " + str(fields["type"]).encode() + b"\n" + _data(fields)
 
 
-def _weights(asking: Asking, choice: AnswerFields) -> AnswerFields:
+def _weights(facts: RequestFacts, choice: AnswerFields) -> AnswerFields:
     """The field with the versions of the weights that sampled a choice (or null); {} before vLLM 0.33."""
-    return {"weight_versions": choice.get("weight_versions")} if asking.since_0_33 else {}
+    return {"weight_versions": choice.get("weight_versions")} if facts.since_0_33 else {}
 
 
 def _filled(delta: Mapping[str, Value]) -> AnswerFields:

@@ -308,7 +308,8 @@ _DATA: Final = b"data:"
 _BLANK: Final = b"\n\n"
 _FIELD: Final = slice(len(_DATA))
 _CONTENT: Final = slice(len(_DATA), -len(_BLANK))
-"""Where the name of the field stands in an event of one line of data, and where the data stands."""
+_END_OF_EVENT: Final = slice(-len(_BLANK), None)
+"""Where the name of the field, the data and the blank line stand in an event of one line of data."""
 _DONE: Final = b"[DONE]"
 _OBJECTS: Final = msgspec.json.Decoder(list[dict[str, Any]])
 _LAST: Final = frozenset(
@@ -440,10 +441,10 @@ class StreamedAnswer:
 
     def _read_lines(self, pieces: Sequence[bytes]) -> bool:
         """Read events of one line of data each; False, with nothing read, where some piece has another form."""
-        if {piece[_FIELD] for piece in pieces} != {_DATA}:
+        # A piece that begins with a field of data, ends with a blank line and has no other line end is one event.
+        if {piece[_FIELD] for piece in pieces} != {_DATA} or {piece[_END_OF_EVENT] for piece in pieces} != {_BLANK}:
             return False
-        # The ids of a long prompt are all in one piece, so the pieces are copied as seldom as can be. Of a piece that
-        # does not end with a blank line a part of its JSON is cut off: such a list cannot be decoded.
+        # The ids of a long prompt are all in one piece, so the pieces are copied as seldom as can be.
         data = [piece[_CONTENT] for piece in pieces]
         is_done = data[-1].strip() == _DONE
         if is_done:

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from art_otel.conventions import values
-from art_otel.exchange.answer_shapes import AnswerFields, Asking
+from art_otel.exchange.answer_shapes import AnswerFields, RequestFacts
 from art_otel.exchange.chat_request import (
     STREAMED,
     ChatMessages,
@@ -249,9 +249,9 @@ def _json_schema(schema: Value) -> Value:
 class ContentShape:
     """Writes answers as generateContent. Finish reasons wait for the usage: Gemini's last response has both."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
-        config = _in_json_names(mapping_of(_in_json_names(asking.request).get("generationConfig")))
+    def __init__(self, facts: RequestFacts) -> None:
+        self._facts = facts
+        config = _in_json_names(mapping_of(_in_json_names(facts.request).get("generationConfig")))
         thinking = _in_json_names(mapping_of(config.get("thinkingConfig")))
         self._shows_thoughts = bool(thinking.get("includeThoughts"))
         self._calls: dict[int, list[AnswerFields]] = {}
@@ -314,9 +314,9 @@ class ContentShape:
         return b"data: " + _ENCODE(self._response(candidates, usage)) + b"\r\n\r\n"
 
     def _response(self, candidates: Sequence[AnswerFields], usage: Mapping[str, Value] | None) -> AnswerFields:
-        asking = self._asking
+        facts = self._facts
         counted = {} if usage is None else {"usageMetadata": _usage(usage)}
-        about = {"modelVersion": asking.model, "responseId": asking.answer_id}
+        about = {"modelVersion": facts.model, "responseId": facts.answer_id}
         return {"candidates": [*candidates], **counted, **about}
 
 

@@ -19,7 +19,7 @@ from typing import Final
 from uuid import uuid4
 
 from art_otel.conventions import values
-from art_otel.exchange.answer_shapes import AnswerFields, Asking, event
+from art_otel.exchange.answer_shapes import AnswerFields, RequestFacts, event
 from art_otel.exchange.chat_request import (
     STREAMED,
     ChatMessages,
@@ -177,8 +177,8 @@ def _arguments(block: Mapping[str, Value]) -> str:
 class MessageShape:
     """Writes answers as Anthropic's Messages: blocks of thinking, text and tool calls, one after the other."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
+    def __init__(self, facts: RequestFacts) -> None:
+        self._facts = facts
         self._index = -1
         self._block: str | None = None
         self._call = -1
@@ -207,7 +207,7 @@ class MessageShape:
         ]
         reason, sequence = _stop_reason(choice, has_calls=bool(calls), are_whole=bool(calls))
         said = {"stop_reason": reason, "stop_sequence": sequence}
-        if not self._asking.is_translated:  # vLLM leaves out what is null, Anthropic does not
+        if not self._facts.is_translated:  # vLLM leaves out what is null, Anthropic does not
             said = {name: value for name, value in said.items() if value is not None}
         return {
             **self._message(),
@@ -218,7 +218,7 @@ class MessageShape:
 
     def begin(self) -> bytes:
         """The event `message_start`: the message without content."""
-        start = {"prompt_tokens": len(self._asking.prompt_ids), "completion_tokens": 0}
+        start = {"prompt_tokens": len(self._facts.prompt_ids), "completion_tokens": 0}
         none = {"stop_reason": None, "stop_sequence": None}
         message: AnswerFields = {**self._message(), "content": [], **none, "usage": _anthropic_usage(start)}
         return event({"type": "message_start", "message": message})
@@ -253,12 +253,12 @@ class MessageShape:
 
     def failed(self, error: AnswerFields) -> bytes:
         """The error event, after which nothing comes."""
-        kind = "api_error" if self._asking.is_translated else "internal_error"  # Anthropic's word, and vLLM's
+        kind = "api_error" if self._facts.is_translated else "internal_error"  # Anthropic's word, and vLLM's
         return event({"type": "error", "error": {"type": kind, "message": error["message"]}})
 
     def _message(self) -> AnswerFields:
-        asking = self._asking
-        return {"id": asking.answer_id, "type": "message", "role": "assistant", "model": asking.model}
+        facts = self._facts
+        return {"id": facts.answer_id, "type": "message", "role": "assistant", "model": facts.model}
 
     def _of_call(self, call: AnswerFields) -> bytes:
         function = values.mapping(call.get("function")) or {}

@@ -12,7 +12,7 @@ from typing import Final
 from uuid import uuid4
 
 from art_otel.conventions import values
-from art_otel.exchange.answer_shapes import AnswerFields, Asking, event
+from art_otel.exchange.answer_shapes import AnswerFields, RequestFacts, event
 from art_otel.exchange.responses import responses_functions
 from art_otel.spans import Value
 
@@ -64,9 +64,9 @@ _DONE: Final = "response.output_item.done"
 class ResponseShape:
     """Writes answers as the Responses API."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
-        self._functions = responses_functions(asking.request)
+    def __init__(self, facts: RequestFacts) -> None:
+        self._facts = facts
+        self._functions = responses_functions(facts.request)
         self._sequence = 0
         self._items: list[AnswerFields] = []
         self._open: _OpenItem | None = None
@@ -122,7 +122,7 @@ class ResponseShape:
         events = b"".join(self._say(kind, text) for kind, text in self._held) + self._close(is_last=True)
         response = self._response(self._items, usage, is_over=True)
         # Before 0.33 vLLM ends a cut answer by `response.completed`, too.
-        is_cut = self._asking.since_0_33 and response["status"] == "incomplete"
+        is_cut = self._facts.since_0_33 and response["status"] == "incomplete"
         return events + self._event(f"response.{'incomplete' if is_cut else 'completed'}", response=response)
 
     def failed(self, error: AnswerFields) -> bytes:
@@ -161,7 +161,7 @@ class ResponseShape:
 
     def _status(self, *, is_last: bool) -> str:
         """The status of an item that is done: since vLLM 0.33 the last item of a cut answer is incomplete."""
-        is_cut = is_last and self._finish == "length" and self._asking.since_0_33
+        is_cut = is_last and self._finish == "length" and self._facts.since_0_33
         return "incomplete" if is_cut else "completed"
 
     def _close(self, *, is_last: bool = False) -> bytes:
@@ -194,10 +194,10 @@ class ResponseShape:
         return event({"type": kind, "sequence_number": self._sequence - 1, **fields})
 
     def _response(self, output: list[AnswerFields], usage: AnswerFields | None, *, is_over: bool) -> AnswerFields:
-        asking, request, sampling = self._asking, self._asking.request, self._asking.sampling
+        facts, request, sampling = self._facts, self._facts.request, self._facts.sampling
         cut = _CUT.get(self._finish, self._finish) if is_over and self._finish not in _WHOLE else None
         tools = [values.mapping(tool) or {} for tool in values.items(request.get("tools")) or ()]
-        repeated = {**_DEFAULTS, **dict.fromkeys(_SINCE_0_33 if asking.since_0_33 else ())}
+        repeated = {**_DEFAULTS, **dict.fromkeys(_SINCE_0_33 if facts.since_0_33 else ())}
         said = {name: _filled(name, request[name]) for name in repeated if request.get(name) is not None}
         return {
             **repeated,
@@ -205,10 +205,10 @@ class ResponseShape:
             "tool_choice": request.get("tool_choice") or ("auto" if tools else "none"),
             **said,
             **_NOTHING,
-            "id": asking.answer_id,
+            "id": facts.answer_id,
             "object": "response",
-            "created_at": asking.created,
-            "model": asking.model,
+            "created_at": facts.created,
+            "model": facts.model,
             "incomplete_details": None if cut is None else {"reason": cut},
             "status": ("completed" if cut is None else "incomplete") if is_over else "in_progress",
             "output": output,

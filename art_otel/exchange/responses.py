@@ -217,9 +217,9 @@ def responses_functions(request: Mapping[str, Value]) -> Mapping[str, ResponsesF
 
 
 def chat_settings(request: Mapping[str, Value]) -> AnswerFields:
-    """The settings for tools and reasoning of a Responses request.
+    """The settings for tools and reasoning of a Responses request; {} where it has none.
 
-    The default of the other dialects, too: of these only Completions is without settings of its own, and has none.
+    This is the default in the rows of `API_DIALECTS`: a request of Completions has no such settings.
     """
     functions = responses_functions(request)
     choice = request.get("tool_choice") or "auto"

@@ -19,7 +19,7 @@ from uuid import uuid4
 import msgspec
 
 from art_otel.conventions import values
-from art_otel.exchange.answer_shapes import AnswerFields, AnswerShape, Asking
+from art_otel.exchange.answer_shapes import AnswerFields, AnswerShape, RequestFacts
 from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.chat_request import STREAMED, UntranslatableError, mapping_of
@@ -121,7 +121,7 @@ class Translation:
             if self.is_held:
                 return status, self._events(self._at_once(fields)) + self._last
             choices = [self._choice(choice, "message") for choice in fields["choices"]]
-            shape = self._api.shape(self._asking(fields))
+            shape = self._api.shape(self._facts(fields))
             return status, _ENCODE(shape.whole({**fields, "choices": choices}))
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # it is no chat completion
             self.failure = why = f"the model server's answer has an unexpected form: {type(error).__name__}: {error}"
@@ -160,7 +160,7 @@ class Translation:
         self._usage = chunk.get("usage") or self._usage
         events = b""
         if self._shape is None:
-            self._shape = self._api.shape(self._asking(chunk))
+            self._shape = self._api.shape(self._facts(chunk))
             events = self._shape.begin()
         for choice in chunk.get("choices") or ():
             made = self._choice(choice, "delta")
@@ -197,12 +197,12 @@ class Translation:
     def _fail(self, message: str) -> bytes:
         self._is_over = True
         self.failure = message
-        shape = self._shape or self._api.shape(self._asking({}))
+        shape = self._shape or self._api.shape(self._facts({}))
         return shape.failed({"message": message, "type": "server_error", "code": None, "param": None})
 
-    def _asking(self, answer: AnswerFields) -> Asking:
+    def _facts(self, answer: AnswerFields) -> RequestFacts:
         counted = mapping_of(answer.get("usage")).get("prompt_tokens") or 0
-        return Asking(
+        return RequestFacts(
             answer_id=str(answer.get("id") or f"chatcmpl-{uuid4().hex}"),
             created=values.integer(answer.get("created")) or int(time.time()),
             model=str(answer.get("model") or self._request.get("model")),
@@ -308,7 +308,7 @@ def last_answer(dialect: WireDialect, request: Mapping[str, Value], text: str, *
     finish reason is not `length`, because some agents then ask the model to continue.
     """
     usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-    asking = Asking(
+    facts = RequestFacts(
         answer_id=f"chatcmpl-{uuid4().hex}",
         created=int(time.time()),
         model=str(request.get("model")),
@@ -319,7 +319,7 @@ def last_answer(dialect: WireDialect, request: Mapping[str, Value], text: str, *
         since_0_33=True,
         is_translated=True,
     )
-    shape, about = API_DIALECTS[dialect].shape(asking), {"index": 0, "logprobs": None, "text": text}
+    shape, about = API_DIALECTS[dialect].shape(facts), {"index": 0, "logprobs": None, "text": text}
     if request.get("stream"):
         said = shape.piece({**about, "delta": {"content": text}, "finish_reason": None})
         ended = shape.piece({**about, "delta": {}, "text": "", "finish_reason": "stop"})
@@ -328,7 +328,7 @@ def last_answer(dialect: WireDialect, request: Mapping[str, Value], text: str, *
             return LastAnswer(content_type=_JSON_TYPE, body=b"[" + b",".join(_GEMINI_DATA.findall(body)) + b"]")
         return LastAnswer(content_type=_STREAM_TYPE, body=body)
     choice = {**about, "message": {"role": "assistant", "content": text}, "finish_reason": "stop", "stop_reason": None}
-    completion = {"id": asking.answer_id, "object": "chat.completion", "created": asking.created, "model": asking.model}
+    completion = {"id": facts.answer_id, "object": "chat.completion", "created": facts.created, "model": facts.model}
     made = shape.whole({**completion, "choices": [choice], "usage": usage})
     return LastAnswer(content_type=_JSON_TYPE, body=_ENCODE(made))
 
@@ -341,5 +341,5 @@ def translated(
         return Translation(dialect, request, is_array=is_array, is_held=is_held)
     except UntranslatableError as refused:
         return refused
-    except RecursionError:  # a schema of a tool that is nested too deep
-        return UntranslatableError("tools", "nested too deep")
+    except RecursionError:
+        return UntranslatableError("body", "nested too deep")

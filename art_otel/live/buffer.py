@@ -218,8 +218,8 @@ class RolloutBuffer:
         with self._changing:
             around = {id(rollout): rollout for each in rollout_ids for rollout in self._with_parents(each)}
             lines = [line for rollout in around.values() for line in rollout.lines]
-            asked = [self._rollouts[each] for each in {*rollout_ids} & self._rollouts.keys()]
-            read = [(rollout, len(rollout.lines)) for rollout in asked]
+            known = {*rollout_ids} & self._rollouts.keys()
+            read = [(self._rollouts[each], len(self._rollouts[each].lines)) for each in known]
         if not lines:
             return {}
         with self._assembling:
@@ -387,9 +387,8 @@ class OpenRollout:
 
     def release(self) -> None:
         """Let go the lines that only memory has, since no reader waits any more."""
-        taken = [line for line in self.lines[: self.taken] if not isinstance(line, bytes)]
-        rest = [line for line in self.lines[self.taken :] if not isinstance(line, bytes)]
-        self.lines, self.taken = [*taken, *rest], len(taken)
+        self.taken = sum(not isinstance(line, bytes) for line in self.lines[: self.taken])
+        self.lines = [line for line in self.lines if not isinstance(line, bytes)]
         self.calls = None
 
     def count_only(self) -> None:

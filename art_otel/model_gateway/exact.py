@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from art_otel import attributes as names
 from art_otel.conventions import values
-from art_otel.exchange.answer_shapes import AnswerFields, Asking
+from art_otel.exchange.answer_shapes import AnswerFields, RequestFacts
 from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.exchange import Exchange
@@ -138,7 +138,7 @@ class ExactTokens:
                 self._turns.add(rollout, turn)
 
         try:
-            asking = Asking(
+            facts = RequestFacts(
                 answer_id=str(rendered.get("request_id")),
                 created=int(time.time()),
                 model=str(rendered.get("model")),
@@ -148,7 +148,7 @@ class ExactTokens:
                 prompt_ids=spliced.prompt,
                 since_0_33="parse_context" in rendered,  # a field that came with it
             )
-            return ExactAnswer(server, asking, answered, SampledCall(spliced, placeholders), remember)
+            return ExactAnswer(server, facts, answered, SampledCall(spliced, placeholders), remember)
         except BaseException:  # the answer will not be read, so the server must stop sampling
             answered.close()
             raise

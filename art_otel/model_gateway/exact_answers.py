@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from art_otel.conventions import values
-from art_otel.exchange.answer_shapes import AnswerFields, Asking
+from art_otel.exchange.answer_shapes import AnswerFields, RequestFacts
 from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.exchange import data_in
 from art_otel.model_gateway.id_server import IdServer, read, said
@@ -62,7 +62,7 @@ class ExactAnswer:
     def __init__(
         self,
         server: IdServer,
-        asking: Asking,
+        facts: RequestFacts,
         answered: Answer,
         sampled: SampledCall,
         over: Callable[[SampledCall], None],
@@ -70,18 +70,18 @@ class ExactAnswer:
         self.sampled: Final = sampled
         self._server = server
         self._over = over
-        self._asking = asking
+        self._facts = facts
         self._answered = answered
-        self._shape = API_DIALECTS[self._asking.dialect].shape(asking)
-        self._parsing = _parsing_request(self._asking)
-        self._prompt = msgspec.Raw(_ENCODE([*asking.prompt_ids]))  # encoded once: every parsing sends it
+        self._shape = API_DIALECTS[self._facts.dialect].shape(facts)
+        self._parsing = _parsing_request(self._facts)
+        self._prompt = msgspec.Raw(_ENCODE([*facts.prompt_ids]))  # encoded once: every parsing sends it
         self._parsed_seconds = 0.0
         """How long the server took to parse the last piece."""
         self._states: dict[int, Value] = {}
         self._has_tools = bool(self._parsing.get("tools")) and self._parsing.get("tool_choice") != "none"
         self._shown_ids: defaultdict[int, list[int]] = defaultdict(list)
         self._calls: defaultdict[int, StreamedCalls] = defaultdict(StreamedCalls)
-        self.is_stream = bool(self._asking.request.get("stream"))
+        self.is_stream = bool(self._facts.request.get("stream"))
         headers = [(name, value) for name, value in answered.raw_headers if name.lower() not in _OF_BODY]
         self.raw_headers: RawHeaders = [*headers, _STREAM_TYPE if self.is_stream else _JSON_TYPE]
         self.headers = {**answered.headers, b"content-type": self.raw_headers[-1][1]}
@@ -139,18 +139,18 @@ class ExactAnswer:
 
     async def _completion(self, choices: Sequence[SampledChoice]) -> AnswerFields:
         """The chat completion that the server's parsers make of the choices; for Completions nothing is parsed."""
-        if self._asking.dialect == "completions":
+        if self._facts.dialect == "completions":
             return {"choices": [self._plain(choice) for choice in choices], "usage": self.sampled.usage}
         shown = [await self._shown(choice) for choice in choices]
         parsed: dict[int, AnswerFields] = {}
         completion: AnswerFields = {}
         if seen := [choice for choice in shown if choice["token_ids"]]:
-            asked = {"request_id": self._asking.answer_id, "prompt_token_ids": self._prompt, "choices": seen}
+            asked = {"request_id": self._facts.answer_id, "prompt_token_ids": self._prompt, "choices": seen}
             completion = await self._server.parse({**self._asks(), "generate_response": asked})
             parsed = {choice["index"]: choice for choice in completion["choices"]}
         made = [self._parsed(choice, parsed.get(choice.index)) for choice in choices]
-        around = {"id": self._asking.answer_id, "object": "chat.completion", "created": self._asking.created}
-        return {**completion, **around, "model": self._asking.model, "choices": made, "usage": self.sampled.usage}
+        around = {"id": self._facts.answer_id, "object": "chat.completion", "created": self._facts.created}
+        return {**completion, **around, "model": self._facts.model, "choices": made, "usage": self.sampled.usage}
 
     def _parsed(self, choice: SampledChoice, parsed: AnswerFields | None) -> AnswerFields:
         message = {"role": "assistant", "content": ""} if parsed is None else parsed["message"]
@@ -175,21 +175,21 @@ class ExactAnswer:
             "logprobs": self._logprobs(choice),
             "finish_reason": choice.finish_reason,
             "stop_reason": choice.stop_reason,
-            "token_ids": choice.token_ids if self._asking.request.get("return_token_ids") else None,
+            "token_ids": choice.token_ids if self._facts.request.get("return_token_ids") else None,
         }
-        if self._asking.since_0_33:
-            has_versions = self._asking.request.get("return_weight_versions")
+        if self._facts.since_0_33:
+            has_versions = self._facts.request.get("return_weight_versions")
             made["weight_versions"] = choice.weight_versions if has_versions else None
-        return {**made, "text": choice.text} if self._asking.dialect == "completions" else made
+        return {**made, "text": choice.text} if self._facts.dialect == "completions" else made
 
     def _logprobs(self, choice: SampledChoice) -> Value:
-        asked = self._asking.request.get("logprobs")
+        asked = self._facts.request.get("logprobs")
         if asked is None or asked is False or choice.logprobs is None:
             return None
         entries = choice.logprobs.entries
-        if self._asking.dialect == "completions":
+        if self._facts.dialect == "completions":
             return {"content": entries}
-        count = values.integer(self._asking.request.get("top_logprobs")) or 0
+        count = values.integer(self._facts.request.get("top_logprobs")) or 0
         return {"content": [{**entry, "top_logprobs": entry["top_logprobs"][:count]} for entry in entries]}
 
     async def _gathered(self) -> AsyncIterator[_Came]:
@@ -200,7 +200,7 @@ class ExactAnswer:
         """
         chunks: asyncio.Queue[Generated | UpstreamError | None] = asyncio.Queue()
         reading = asyncio.create_task(self._read_chunks(chunks))
-        holds = bool(self._asking.sampling.get("stop"))
+        holds = bool(self._facts.sampling.get("stop"))
         gathered: dict[int, list[SampledChoice]] = {}
         is_over, failure = False, None
         try:
@@ -220,7 +220,7 @@ class ExactAnswer:
                             self.sampled.take(choice)
                             gathered.setdefault(choice.index, []).append(choice)
                 is_done = is_over or failure is not None
-                if is_done or (gathered and not holds and self.sampled.finished < self._asking.n):
+                if is_done or (gathered and not holds and self.sampled.finished < self._facts.n):
                     yield _Came([joined(pieces) for pieces in gathered.values() if pieces], is_over, failure)
                     rest = _RESTS * self._parsed_seconds
                     await asyncio.wait((reading,), timeout=rest)  # ends early when the answer has ended
@@ -256,10 +256,10 @@ class ExactAnswer:
         plain = self._plain(choice)
         index = choice.index
         plain["sampled"] = self.sampled.count(index)
-        if self._asking.dialect == "completions":
+        if self._facts.dialect == "completions":
             return self._shape.piece(plain)
         shown = await self._shown(choice)
-        chunk = {"request_id": self._asking.answer_id, "choices": [shown]}
+        chunk = {"request_id": self._facts.answer_id, "choices": [shown]}
         asks = {**self._asks(), "stream": True, "prompt_token_ids": self._prompt, "generate_chunk": chunk}
         parsed = await self._server.parse({**asks, "stream_state": self._states.get(index)})
         self._states[index] = parsed["stream_state"]
@@ -288,14 +288,14 @@ class ExactAnswer:
         if not ids:
             return ()
         whole = {**ended, "token_ids": ids}
-        asked = {"request_id": self._asking.answer_id, "prompt_token_ids": self._prompt, "choices": [whole]}
+        asked = {"request_id": self._facts.answer_id, "prompt_token_ids": self._prompt, "choices": [whole]}
         completion = await self._server.parse({**self._asks(), "generate_response": asked})
         (parsed,) = completion["choices"]
         return parsed["message"].get("tool_calls") or ()
 
     def _asks(self) -> AnswerFields:
-        prompt = self._asking.prompt_ids
-        return {"model": self._asking.model, "prompt_tokens": len(prompt), "chat_request": self._parsing}
+        prompt = self._facts.prompt_ids
+        return {"model": self._facts.model, "prompt_tokens": len(prompt), "chat_request": self._parsing}
 
     async def _shown(self, choice: SampledChoice) -> AnswerFields:
         """The part of a choice that the parsers get.
@@ -304,22 +304,22 @@ class ExactAnswer:
         """
         ids = choice.ids
         if choice.stop_text is not None:  # the last token may reach beyond the stop text, so the shown text is encoded
-            ids = await self._server.encode(self._asking.model, choice.text) if choice.text else []
-        elif choice.finish_reason == "stop" and not self._asking.sampling.get("include_stop_str_in_output"):
+            ids = await self._server.encode(self._facts.model, choice.text) if choice.text else []
+        elif choice.finish_reason == "stop" and not self._facts.sampling.get("include_stop_str_in_output"):
             ids = ids[:-1]
         ended = {"finish_reason": choice.finish_reason, "stop_reason": choice.stop_reason}
         return {"index": choice.index, **ended, "token_ids": ids}
 
 
-def _parsing_request(asking: Asking) -> AnswerFields:
+def _parsing_request(facts: RequestFacts) -> AnswerFields:
     """The chat request for the server's parsers: tools and settings, which they need, with an empty message."""
-    request = asking.request
-    if asking.dialect == "chat":
+    request = facts.request
+    if facts.dialect == "chat":
         left = {"messages", "stream", "stream_options", "n", "prompt_logprobs", "stop"}
         left |= {"continue_final_message", "add_generation_prompt"}  # which want messages
         made = {name: value for name, value in request.items() if name not in left}
     else:
-        made = API_DIALECTS[asking.dialect].chat_settings(request)
+        made = API_DIALECTS[facts.dialect].chat_settings(request)
         kept = ("model", "chat_template_kwargs", "include_reasoning")
         made |= {name: request[name] for name in kept if request.get(name) is not None}
     return {**made, "messages": [{"role": "user", "content": ""}]}

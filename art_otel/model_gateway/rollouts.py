@@ -150,7 +150,7 @@ class Rollouts:
             rollout.attributes[_INFERRED] = True
         rollout.calls.started += 1
         if rollout.ended_ns is not None:
-            rollout.ended_ns, rollout.is_written = None, False
+            self.reopen(rollout)
         return rollout
 
     def _next_attempt(self, ended: GatewayRollout, start_ns: int) -> GatewayRollout:
@@ -179,9 +179,10 @@ class Rollouts:
         limit = address.settings.get(names.MAX_CALLS, rollout.attributes.get(names.MAX_CALLS, max_calls))
         if limit is None or rollout.calls.started < int(limit):
             return None
-        rollout.attributes[names.MAX_CALLS_REACHED] = True
-        if rollout.ended_ns is not None:  # it was quiet for the grace, as while a tool ran: its next edition says so
-            self.reopen(rollout)
+        if names.MAX_CALLS_REACHED not in rollout.attributes:
+            rollout.attributes[names.MAX_CALLS_REACHED] = True
+            if rollout.ended_ns is not None:  # it was quiet for the grace, as while a tool ran
+                self.reopen(rollout)
         return int(limit)
 
     def end_call(self, rollout: GatewayRollout) -> list[Span]:
@@ -200,7 +201,7 @@ class Rollouts:
         return [self.edition(rollout)]
 
     def reopen(self, rollout: GatewayRollout) -> None:
-        """Reopen a rollout of which a call's span could not be written: its next end counts the missing call."""
+        """Reopen a rollout of which something is not in its last edition: its next edition says that, too."""
         rollout.ended_ns, rollout.is_written = None, False
 
     def end(
@@ -305,17 +306,19 @@ class Rollouts:
         return rollout
 
     def _meant(self, rollout_id: str, settings: Mapping[str, str | int]) -> Mapping[str, str | int]:
-        """The settings of an end or a reward, without its `attempt` where the caller means an attempt without a number.
+        """The settings that say which attempt an end or a reward is for; {} where it is for the last one.
 
         For example calls go to `/rollout/r/v1`, and the trainer ends `/rollout/r;attempt=2`. No call named attempt 2,
-        and the attempt that runs was begun without a number, so the trainer means the one that runs.
+        and the attempt that runs was begun without a number, so the trainer means the one that runs. A later reward for
+        attempt 2 is for the same one, which has that number since its end.
         """
         number = settings.get(names.ROLLOUT_ATTEMPT)
-        is_named = number is None or (rollout_id, int(number)) in self._known
         last = self._known.get((rollout_id, self._last.get(rollout_id, 0)))
-        if is_named or last is None or last.is_closed or names.ROLLOUT_ATTEMPT in last.attributes:
+        if number is None or last is None or (rollout_id, int(number)) in self._known:
             return settings
-        return {}
+        told = last.attributes.get(names.ROLLOUT_ATTEMPT)
+        is_for_last = not last.is_closed if told is None else int(told) == int(number)
+        return {} if is_for_last else settings
 
     def _number(self, rollout_id: str, settings: Mapping[str, str | int]) -> int:
         number = settings.get(names.ROLLOUT_ATTEMPT, self._last.get(rollout_id))

@@ -119,8 +119,8 @@ class ServerAbilities:
             body = await read(answered)
             if answered.status in _MISSING and b"token_ids" in body:
                 return _Said(answer=True, seconds=_FOREVER)
-            is_unclear = answered.status in _UNKNOWN or answered.status >= 500  # HTTP's own line
-            if is_unclear and answered.status not in LACKING and _SCALE_OUT not in body:
+            is_unclear = answered.status not in LACKING and (answered.status in _UNKNOWN or answered.status >= 500)
+            if is_unclear and _SCALE_OUT not in body:
                 return _Said(answer=None, seconds=_NOT_AT_ALL)
             if not self._is_said:
                 self._is_said = True

@@ -1,6 +1,7 @@
 """The bytes of an event stream may be cut anywhere, and no stream is too strange."""
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -123,6 +124,7 @@ def chunks(draw):
             [
                 {"content": f" word{number}"},
                 {"content": ',"token_ids":[1], "usage": null'},
+                {"content": "foodata: bar"},
                 {"role": "assistant", "content": ""},
                 {"role": None, "content": f"word{number}", "tool_calls": None},
                 {"content": None},
@@ -187,13 +189,18 @@ def test_a_chunk_of_text_is_read_and_cut_as_any_other(sent, asks_all, separators
     assert streamed.body() == joined.body()
 
 
-@given(st.lists(chunks(), max_size=8), st.integers(0, 400), st.booleans(), st.sampled_from([None, 1, 7, 150, 10_000]))
+@given(st.lists(chunks(), max_size=8), st.integers(0, 400), st.booleans(), st.sampled_from([None, 0, 1, 7, 150, 9999]))
 @settings(max_examples=examples(600))
 def test_many_chunks_are_read_at_once_as_one_by_one(sent, left, is_done, size):
-    """Whatever they hold, wherever the stream is left, and in pieces of any size (None: an event each)."""
+    """Whatever they hold, wherever the stream is left, and in pieces of any size.
+
+    None: an event each; 0: cut where a field of data begins, or a text that looks like one.
+    """
     events = [b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in sent] + [b"data: [DONE]\n\n"] * is_done
     passed = b"".join(events)[left:] if left % 3 else b"".join(events)[: -left or None]
-    pieces = split(passed) if size is None else [passed[at : at + size] for at in range(0, len(passed), size)]
+    pieces = re.split(b"(?=data:)", passed) if size == 0 else split(passed)
+    if size:
+        pieces = [passed[at : at + size] for at in range(0, len(passed), size)]
     at_once, by_one = (StreamedAnswer(API_DIALECTS["chat"].assembler()) for _ in range(2))
     if pieces:
         at_once.read(pieces)

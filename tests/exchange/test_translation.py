@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from art_otel.exchange.chat_request import UntranslatableError
-from art_otel.exchange.translation import Translation, last_answer
+from art_otel.exchange.translation import Translation, last_answer, translated
 from tests.model_gateway.exact_cases import comparable
 from tests.model_gateway.record_vllm import asked, read
 
@@ -460,6 +460,16 @@ def test_which_tool_is_to_be_called_is_said_in_words_of_chat(dialect, choice, ex
     chosen = {"toolConfig": {"functionCallingConfig": choice}} if dialect == "gemini" else {"tool_choice": choice}
     body = json.loads(Translation(dialect, {**request, **chosen}).body)
     assert body["tool_choice"] == expected
+
+
+def test_a_request_that_is_nested_too_deep_is_refused():
+    deep: dict = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    called = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look", "input": deep}]}
+    refused = translated("messages", {"model": "m", "max_tokens": 9, "messages": [called]})
+    assert isinstance(refused, UntranslatableError)
+    assert str(refused) == "body: nested too deep"
 
 
 def test_inputs_that_are_no_lists_are_read():

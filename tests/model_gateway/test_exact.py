@@ -10,7 +10,7 @@ import pytest
 
 from art_otel.conventions.vocabulary import response_finish_reason
 from art_otel.errors import UsageError
-from art_otel.exchange.answer_shapes import Asking, CompletionShape
+from art_otel.exchange.answer_shapes import CompletionShape, RequestFacts
 from art_otel.exchange.response_shape import ResponseShape
 from art_otel.model_gateway.sampled_choices import StreamedCalls
 from art_otel.model_gateway.splice import as_ids
@@ -318,7 +318,7 @@ def test_each_chunk_counts_its_choice_where_it_is_asked_to(tmp_path, dialect, is
         assert not any("usage" in event for event in events)
 
 
-ASKING = Asking(
+FACTS = RequestFacts(
     answer_id="r",
     created=0,
     model=MODEL,
@@ -332,7 +332,7 @@ ASKING = Asking(
 @pytest.mark.parametrize("finish", ["stop", "length", "abort"])
 def test_a_response_says_why_it_ended(finish):
     """`abort` is what vLLM says where a trainer pauses it to load weights."""
-    shape = ResponseShape(ASKING)
+    shape = ResponseShape(FACTS)
     shape.begin()
     shape.piece({"index": 0, "delta": {"content": "Hi"}, "finish_reason": finish})
     last = shape.end({"prompt_tokens": 1, "completion_tokens": 2}).decode().rstrip().rpartition("data: ")[2]
@@ -343,7 +343,7 @@ def test_a_response_says_why_it_ended(finish):
 
 def test_offsets_of_completions_count_the_tokens_not_the_text():
     """As vLLM's do: the text of a token that ends inside a character comes with the next one."""
-    shape = CompletionShape(ASKING)
+    shape = CompletionShape(FACTS)
     pieces = [("xt", "xt"), ("", ""), ("\ufffdcor", "cor"), ("rue", "rue")]
     sent = b"".join(
         shape.piece({"index": 0, "text": text, "logprobs": {"content": [{"token": token, "logprob": -1.0}]}})
@@ -362,7 +362,7 @@ def test_text_that_comes_with_a_call_stands_before_it_and_later_text_behind_all(
 
 
 def test_text_between_the_pieces_of_a_tool_call_stands_behind_it():
-    shape = ResponseShape(ASKING)
+    shape = ResponseShape(FACTS)
     call = {"index": 0, "id": "c", "function": {"name": "look", "arguments": '{"a":'}}
     shape.begin()
     shape.piece({"index": 0, "delta": {"tool_calls": [call]}})

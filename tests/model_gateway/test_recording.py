@@ -240,6 +240,30 @@ def test_a_rollout_ends_as_it_is_told_and_a_trainer_gets_it(tmp_path, address):
     assert [turn.parent for turn in taken.turns] == [None, 0]
 
 
+def test_what_comes_after_an_end_is_for_the_attempt_that_the_end_named(tmp_path, address):
+    with gateway(tmp_path, address) as running:
+        url = f"{running.url}/rollout/r"
+        chat(url)
+        for _ in range(2):
+            ended = httpx.post(f"{url};attempt=2/end", json={"reward": 1})
+            assert ended.json() == {"rollout_id": "r", "attempt": 2, "calls": 1}
+        assert httpx.post(f"{url};attempt=2/reward", json={"reward": 3, "name": "late"}).status_code == 200
+    (trajectory,) = recorded(tmp_path)
+    assert (trajectory.attempt, len(trajectory.calls), trajectory.complete) == (2, 1, True)
+    assert [(reward.name, reward.value) for reward in trajectory.rewards] == [("reward", 1.0), ("late", 3.0)]
+
+
+def test_a_limit_that_a_quiet_rollout_reaches_is_recorded_once(tmp_path, address):
+    with gateway(tmp_path, address, grace=0.5, max_calls=1) as running:
+        for _ in range(3):  # slower than the grace, as with a tool that takes long
+            chat(f"{running.url}/rollout/r")
+            time.sleep(1.5)
+    (trajectory,) = recorded(tmp_path)
+    assert (len(trajectory.calls), trajectory.metadata) == (1, {"max_calls_reached": True})
+    assert trajectory.complete
+    assert spooled(tmp_path).count(names.MAX_CALLS_REACHED) == 1
+
+
 def test_a_rollout_that_is_quiet_ends_and_goes_on_as_a_revision(tmp_path, address):
     async def main(url: str) -> list[art_otel.Trajectory]:
         async with art_otel.connect(url) as rollouts:

@@ -305,6 +305,7 @@ def whole(value: Value) -> Value:
 
 
 def _whole_fields(fields: dict[str, Value]) -> dict[str, Value]:
+    # Most values are texts, which need no call.
     return {name: value if type(value) is str else whole(value) for name, value in fields.items()}
 
 
@@ -337,7 +338,7 @@ def objects(joined: dict[str, Value], name: str) -> list[dict[str, Value]]:
 _NULL: Final = msgspec.Raw(b"null")
 
 
-class _TextLogprob(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _TextLogprob(msgspec.Struct, forbid_unknown_fields=True):
     token: str
     logprob: float
     bytes: object = None
@@ -401,12 +402,12 @@ _ENDS: Final = ("finish_reason", "stop_reason", "matched_stop")
 """The fields of a choice that say why it ended, as they stand in `_StreamedChoice`."""
 
 
-class _PieceLogprobs(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _PieceLogprobs(msgspec.Struct, forbid_unknown_fields=True):
     content: list[_TextLogprob] | None = None
     refusal: None = None
 
 
-class _StreamedChoice(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
+class _StreamedChoice(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A choice of a chunk."""
 
     finish_reason: str | None = None
@@ -418,7 +419,7 @@ class _StreamedChoice(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, 
     logprobs: _PieceLogprobs | None = None
 
 
-class _StreamedChunk(msgspec.Struct, gc=False):
+class _StreamedChunk(msgspec.Struct):
     """A chunk, but for what no recording needs; one with an error, or of another API, is none."""
 
     choices: list[_StreamedChoice]

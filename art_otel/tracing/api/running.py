@@ -121,7 +121,7 @@ class Field(Generic[_T]):
     @overload
     def __get__(self, running: "RunningTrajectory", owner: type) -> _T | None: ...
     def __get__(self, running: "RunningTrajectory | None", owner: type) -> Self | _T | None:
-        return self if running is None else cast("_T | None", running.span_attributes.get(self.attribute))
+        return self if running is None else cast(_T | None, running.span_attributes.get(self.attribute))
 
     def __set__(self, running: "RunningTrajectory", value: _T | None) -> None:
         if value is not None or running.span_attributes.get(self.attribute) is not None:

@@ -7,10 +7,10 @@
       └─ the client returns   __exit__
     the span ends             write what was captured, then call the span's real `end`
 
-Invariant: attributes are written at the moment the span ends, whoever ends it, because a span that has ended takes no
-more. After that the span has its own `end` again. An answer that goes on after its span has ended is written to the
-next call span around it that still runs. A value of the app or the instrumentor is never overwritten; only an error
-that neither of them saw is added.
+Invariant: attributes are written at the moment the span ends, because a span that has ended takes no more. Whoever ends
+an instrumentor's span, they are written, and then the span has its own `end` again; a span of ours is ended here alone.
+An answer that goes on after its span has ended is written to the next call span around it that still runs. A value of
+the app or the instrumentor is never overwritten; only an error that neither of them saw is added.
 """
 
 import os
@@ -90,7 +90,7 @@ def asks_for_completion(options: Options) -> bool:
 def model_of(options: Options) -> str | None:
     """The model that the request names; None where the body names none."""
     body = options.json_data
-    model = cast("Mapping[str, object]", body).get("model") if isinstance(body, Mapping) else None
+    model = cast(Mapping[str, object], body).get("model") if isinstance(body, Mapping) else None
     return model if isinstance(model, str) else None
 
 
@@ -101,7 +101,7 @@ class ClientCall:
       None before the first try, and where nothing records the call.
     - `is_in_rollout` says whether that span is in a rollout: else nothing is captured.
     - `request` is the request of the last try.
-    - `asked` is the `InjectedRequest` of that try, if art-otel asked the server for something that the app must not
+    - `injected` is the `InjectedRequest` of that try, if art-otel asked the server for something that the app must not
       see in its answer; else None.
     - `tee` reads the body of a response that was still open when it began; None if the body was there at once.
     - `policy_version` is the version of the weights. `ask_version` gave it when the request left and is asked again
@@ -116,7 +116,7 @@ class ClientCall:
         "_stream_close",
         "_token",
         "ask_version",
-        "asked",
+        "injected",
         "is_in_rollout",
         "is_own",
         "policy_version",
@@ -131,7 +131,7 @@ class ClientCall:
         self.is_in_rollout = False
         self._has_begun = False
         self.request: Request | None = None
-        self.asked: object = None
+        self.injected: object = None
         self._response: Response | None = None
         self.tee: ResponseTee | None = None
         self.policy_version: str | None = None
@@ -260,11 +260,9 @@ class ClientCall:
         of ours, and a span of OpenLLMetry that would stay open.
         """
         ending = vars(span).get("end")
-        if self.is_own:
-            vars(span).pop("end", None)  # of a call that was made inside this one, as by a transport of the app
-        elif isinstance(ending, _SpanEnd):
+        if isinstance(ending, _SpanEnd):
             ending.call = self  # a second call below one span, as of a library that retries: the last answer counts
-        else:
+        elif not self.is_own:
             vars(span)["end"] = _SpanEnd(span, self)
         if self.tee is None or self.tee.is_over:
             self._over(span)
@@ -272,7 +270,7 @@ class ClientCall:
             self.tee.when_over(partial(self._over, span))
 
     def _over(self, span: Span) -> None:
-        """End a span of ours, now that the app has all of the answer that it will get."""
+        """End a span of ours, or one that OpenLLMetry leaves open: the app has all of the answer that it will get."""
         if not span.is_recording():
             return
         if self.is_own:
@@ -369,9 +367,11 @@ class ClientCall:
         Where `write` found no secret, the span processor is told so and does not scan the same texts a second time.
         """
         is_clean = False
+        if self.is_own:
+            vars(span).pop("end", None)  # of a call that was made inside this one, as by a transport of the app
         try:
             is_clean = self.write(span)
-            if self.tee is not None and not self.tee.is_over:
+            if self.tee is not None and not self.tee.is_over and not self.is_own:
                 self._hand_on(span)
         except Exception as fault:  # noqa: BLE001 # the span ends all the same
             CAPTURING.note(fault)
@@ -426,7 +426,7 @@ def attributes_of(span: Span) -> Attributes:
 
 
 class _SpanEnd:
-    """The function in the place of `span.end` on a span that a call writes to. It restores the real one when called."""
+    """The function in the place of `span.end` on an instrumentor's span. It restores the real one when called."""
 
     __slots__ = ("_is_held", "_span", "call")
 

@@ -226,7 +226,7 @@ class Capture:
             return
         if self._header is not None and (named := response.headers.get(self._header)) is not None:
             call.policy_version, call.ask_version = named, None  # the server knows better than the app's function
-        additions = call.asked.asking.additions if isinstance(call.asked, InjectedRequest) else NO_ADDITIONS
+        additions = call.injected.asking.additions if isinstance(call.injected, InjectedRequest) else NO_ADDITIONS
         if call.answer(options, response, self._scrubber, self._stream_close, additions):
             self.calls += 1
 
@@ -250,7 +250,7 @@ class InjectedRequest(NamedTuple):
     headers: Mapping[str, str]
     make: Callable[[Options], Request]
 
-    def asked(self) -> Options:
+    def extended(self) -> Options:
         """The app's options with the fields and headers that are asked for now."""
         added = self.asking.additions
         return _with(self.options, {**self.headers, **added.ask.headers}, added.fields)
@@ -268,7 +268,7 @@ def _asking(
 
     A body that is no JSON object gets the headers only.
     """
-    call.asked = None  # of an earlier try
+    call.injected = None  # of an earlier try
     given = options.json_data
     if not isinstance(given, Mapping):
         return _with(options, headers, {})
@@ -277,15 +277,15 @@ def _asking(
         token_requests.begin(str(client.base_url), options.url, body), client, options, headers, make
     )
     if injected.asking.additions.is_hidden:
-        call.asked = injected
-    return injected.asked()
+        call.injected = injected
+    return injected.extended()
 
 
 def _with(options: Options, headers: Mapping[str, str], missing: Mapping[str, object]) -> Options:
     """Return a copy of the options with those of the `headers` that the app did not set, and the `missing` fields."""
     extended = copy.copy(options)
     given = options.headers  # openai has something that is no mapping where the app gave none
-    own = dict(cast("Mapping[str, object]", given)) if isinstance(given, Mapping) else {}
+    own = dict(cast(Mapping[str, object], given)) if isinstance(given, Mapping) else {}
     names = set(map(str.lower, own))
     for name, value in headers.items():
         if name not in names:
@@ -304,24 +304,24 @@ def _send(method: Method) -> Method:
 
     def send(sender: Any, request: Request, **kwargs: Any) -> Response:  # noqa: ANN401 # as openai and httpx
         response: Response = method(sender, request, **kwargs)
-        while (asked := _refused(request, response)) is not None:
+        while (injected := _refused(request, response)) is not None:
             response.read()
-            request = _again(asked, response)
-            asked.client._prepare_request(request)  # noqa: SLF001 # where providers sign
+            request = _again(injected, response)
+            injected.client._prepare_request(request)  # noqa: SLF001 # where providers sign
             response.close()
             response = method(sender, request, **kwargs)
-            asked.asking.answered(response.status_code)
+            injected.asking.answered(response.status_code)
         return response
 
     async def async_send(sender: Any, request: Request, **kwargs: Any) -> Response:  # noqa: ANN401 # as above
         response: Response = await method(sender, request, **kwargs)
-        while (asked := _refused(request, response)) is not None:
+        while (injected := _refused(request, response)) is not None:
             await response.aread()
-            request = _again(asked, response)
-            await asked.client._prepare_request(request)  # noqa: SLF001 # where providers sign
+            request = _again(injected, response)
+            await injected.client._prepare_request(request)  # noqa: SLF001 # where providers sign
             await response.aclose()
             response = await method(sender, request, **kwargs)
-            asked.asking.answered(response.status_code)
+            injected.asking.answered(response.status_code)
         return response
 
     return async_send if inspect.iscoroutinefunction(method) else send
@@ -330,27 +330,31 @@ def _send(method: Method) -> Method:
 def _refused(request: Request, response: Response) -> InjectedRequest | None:
     """Return the injected request that this response refuses, if the additions may be the reason; else None.
 
-    It is taken from the call (`asked` becomes None) so that no other response is blamed on it.
+    It is taken from the call (`injected` becomes None) so that no other response is blamed on it.
     """
     if response.status_code not in REFUSALS:
         return None
     with _REMEMBERING:
         call = current_call()
-        asked = None if call is None or call.request is not request else call.asked
-        if call is not None and isinstance(asked, InjectedRequest) and asked.asking.may_be_why(response.status_code):
-            call.asked = None
-            return asked
+        injected = None if call is None or call.request is not request else call.injected
+        if (
+            call is not None
+            and isinstance(injected, InjectedRequest)
+            and injected.asking.may_be_why(response.status_code)
+        ):
+            call.injected = None
+            return injected
     return None
 
 
-def _again(asked: InjectedRequest, refused: Response) -> Request:
+def _again(injected: InjectedRequest, refused: Response) -> Request:
     """The same request with fewer additions, in the end with none; it becomes the call's request."""
-    asked.asking.ask_less(refused.status_code, refused.content)
-    request = asked.make(asked.asked())
+    injected.asking.ask_less(refused.status_code, refused.content)
+    request = injected.make(injected.extended())
     call = current_call()
     if call is not None:
         call.request = request
-        call.asked = asked if asked.asking.additions.is_hidden else None
+        call.injected = injected if injected.asking.additions.is_hidden else None
     return request
 
 

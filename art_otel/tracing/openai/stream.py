@@ -136,8 +136,7 @@ class ResponseTee:
         """The body of `joined` as JSON bytes; None in the same cases."""
         if self._events is None or (not self._has_begun and not self.was_left):
             return None
-        events = self._read(self._events)
-        return msgspec.json.encode(self.joined()) if self.was_left else events.json()
+        return msgspec.json.encode(self.joined()) if self.was_left else self._read(self._events).json()
 
     @property
     def response_id(self) -> str | None:
@@ -289,7 +288,8 @@ class ResponseTee:
     def _read(self, events: StreamedAnswer) -> StreamedAnswer:
         """Parse the pieces that passed since the last time, and return the events; a fault of ours ends the parsing."""
         if self._passed:
-            passed, self._passed[:] = self._passed[:], []  # the same list: the generator adds to it
+            passed = self._passed.copy()
+            self._passed.clear()  # and not a new list: the generator adds to this one
             if not self._is_blind:
                 self._is_blind = True
                 try:
@@ -333,9 +333,9 @@ def ending_when_dropped(init: Method) -> Method:
     def initialize(stream: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 # as openai
         init(stream, *args, **kwargs)
         try:
-            own = cast("dict[str, Any]", vars(stream))
+            own = cast(dict[str, Any], vars(stream))
             if _READER in own:
-                reading = object.__new__(cast("type[object]", stream.__class__))  # a tenth of what `copy.copy` costs
+                reading = object.__new__(cast(type[object], stream.__class__))  # a tenth of what `copy.copy` costs
                 vars(reading).update({**own, _READER: None})
                 own[_READER] = getattr(reading, READ)()
         except Exception as fault:  # noqa: BLE001 # the stream of the app is as it was

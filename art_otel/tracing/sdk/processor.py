@@ -257,7 +257,7 @@ class RecordingSpanProcessor(SpanProcessor):
         if active.is_call:
             recorded.has_llm_calls = True
         is_missed = active.is_root or not recorded.is_here or (active.is_call and not recorded.is_counted)
-        if is_missed or (not active.is_call and not _SAYS_OF_CALLS.isdisjoint(active.span.attributes or ())):
+        if is_missed or not _SAYS_OF_CALLS.isdisjoint(as_dict(active.span.attributes)):
             self._write_start(active)
 
     def _write_start(self, active: ActiveSpan, rollout: str | None = None) -> None:
@@ -273,8 +273,7 @@ class RecordingSpanProcessor(SpanProcessor):
 
     def _end(self, span: ReadableSpan) -> None:
         active = self.registry.of(span)
-        # The texts are for whom lists traces, and reading them costs as much as the call of a short rollout.
-        if active is not None and active.is_root and not is_spooled_only(active.span):
+        if active is not None and active.is_root:
             with self._handle_internal_errors:  # without these texts the span is recorded as it is
                 match self.rollouts.take_ends(active.rollout or ""):
                     case (ReadableSpan() as first, ReadableSpan() as last):
@@ -302,7 +301,9 @@ class RecordingSpanProcessor(SpanProcessor):
         if active.is_aside:
             self.rollouts.add(active.rollout or "", written)
         elif active.rollout is not None:
-            if active.is_call and span.status.status_code is not StatusCode.ERROR:
+            # Their texts go on the rollout's own span for collectors alone: to read them costs as much as a call.
+            is_answered = active.is_call and span.status.status_code is not StatusCode.ERROR
+            if is_answered and not is_spooled_only(active.span):
                 self.rollouts.note_answered(active.rollout, span, as_dict(span.attributes).get(REQUEST_MODEL))
             if not active.is_call and not self.rollouts.has_llm_calls(active.rollout) and was_call(span):
                 self.rollouts.note_call(active.rollout)

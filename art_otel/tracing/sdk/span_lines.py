@@ -145,6 +145,7 @@ def as_dict(attributes: Attributes | None) -> dict[str, Value]:
     # The SDK's mapping looks up each value by a Python method; its own `copy` is many times as fast as reading it.
     copy: Any = getattr(attributes, "copy", None)
     copied: Attributes = (attributes or {}) if copy is None else copy()
+    # The type is a text: to build it would take longer than the copy.
     return cast("dict[str, Value]", copied) if type(copied) is dict else dict(copied)
 
 
