@@ -54,7 +54,7 @@ from art_otel.exchange.exchange import (
 from art_otel.exchange.token_requests import RequestAdditions
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
-from art_otel.tracing.api.context import detach, tracer
+from art_otel.tracing.api.context import tracer
 from art_otel.tracing.api.run import CLOSED
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.client import Options, Request, Response
@@ -149,7 +149,10 @@ class ClientCall:
         """Finish the call: the client has a response, whose body may still be open, or raises an error."""
         for token in (self._token, self._attached_span):
             if token is not None:
-                detach(token)
+                try:  # noqa: SIM105 # `suppress` takes several times as long
+                    token.var.reset(cast(Any, token))
+                except ValueError:  # a coroutine that is closed in another context than it began in
+                    pass
         if self._attached_span is not None or error is not None:
             try:
                 self._leave(error)
