@@ -39,7 +39,6 @@ FIRST_REFUSAL: Final = 400
 LONGEST_ANSWER: Final = 256 << 20
 """A longer answer (in bytes) is passed on, but not kept; requests have a limit of their own."""
 
-
 FAILED_STATUS: Final = "failed"
 """The status of a failed response in the body of the Responses API."""
 
@@ -152,8 +151,8 @@ class Exchange:
         if status >= FIRST_REFUSAL:
             return
         if content_type.startswith(_EVENTS):
-            is_gemini = self.dialect == "gemini"
-            self.streamed = GeminiEvents() if is_gemini else StreamedAnswer(API_DIALECTS[self.dialect].assembler())
+            assembler = API_DIALECTS[self.dialect].assembler
+            self.streamed = GeminiEvents() if self.dialect == "gemini" else StreamedAnswer(assembler())
         elif self.dialect == "gemini" and gemini.asked_in_path(self.path).get("stream"):
             self.streamed = GeminiArray()
 
@@ -306,10 +305,10 @@ _END: Final = re.compile(rb"\r?\n\r?\n|\r\r")
 _LONGEST_END: Final = 4
 _DATA: Final = b"data:"
 _BLANK: Final = b"\n\n"
+# Where the name of the field, the data and the blank line stand in an event of one line of data.
 _FIELD: Final = slice(len(_DATA))
 _CONTENT: Final = slice(len(_DATA), -len(_BLANK))
 _END_OF_EVENT: Final = slice(-len(_BLANK), None)
-"""Where the name of the field, the data and the blank line stand in an event of one line of data."""
 _DONE: Final = b"[DONE]"
 _OBJECTS: Final = msgspec.json.Decoder(list[dict[str, Any]])
 _LAST: Final = frozenset(
@@ -430,17 +429,15 @@ class StreamedAnswer:
             self._assembler.add(event)
 
     def read(self, pieces: Sequence[bytes]) -> None:
-        r"""Read many events whose own bytes are not needed any more; nearly always each piece is one event.
-
-        Where each event is one line of data, as in Chat Completions, all are made one JSON list and decoded at once.
-
-            data: {"a": 1}\n\n   data: {"a": 2}\n\n   ─►   [{"a": 1}, {"a": 2}]
-        """
+        """Read many events whose own bytes are not needed any more; nearly always each piece is one event."""
         if self._splitter.begun or not self._read_lines(pieces):
             self.take(b"".join(pieces))
 
     def _read_lines(self, pieces: Sequence[bytes]) -> bool:
-        """Read events of one line of data each; False, with nothing read, where some piece has another form."""
+        r"""Read events of one line of data each; False, with nothing read, where some piece has another form.
+
+        data: {"a": 1}\n\n   data: {"a": 2}\n\n   ─►   [{"a": 1}, {"a": 2}], which is decoded at once
+        """
         # A piece that begins with a field of data, ends with a blank line and has no other line end is one event.
         if {piece[_FIELD] for piece in pieces} != {_DATA} or {piece[_END_OF_EVENT] for piece in pieces} != {_BLANK}:
             return False
@@ -492,10 +489,7 @@ class StreamedAnswer:
 
 
 class GeminiEvents(StreamedAnswer):
-    """The events of Gemini. No event says that it is the last one; an event with a finish reason may be.
-
-    So the bytes of such an event are held (`held`) until the next event comes, or until the server has sent everything.
-    """
+    """The events of Gemini. One with a finish reason may be the last: it is held until the next, or the end, comes."""
 
     def __init__(self) -> None:
         self._contents = GeminiAssembler()

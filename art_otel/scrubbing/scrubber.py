@@ -136,8 +136,9 @@ class Scrubber:
 
     def may_hold_secret(self, texts: Sequence[str]) -> bool:
         """Whether any of the texts may hold a secret by its form: a quick search over all of them together."""
+        long = [text for text in texts if len(text) >= _LONG]
         short = "\n".join([text for text in texts if len(text) < _LONG])
-        return bool(self._possible(short)) or any(self.holds_secret(text) for text in texts if len(text) >= _LONG)
+        return bool(self._possible(short)) or any(map(self.holds_secret, long))
 
     def _value(self, name: str, value: object, hits: Hits, *, by_name: bool) -> object:
         if isinstance(value, str):
@@ -364,12 +365,15 @@ class RecordScrubber:
 
     def _unread(self, parts: Sequence[ScrubbedPart], scanned: AbstractSet[str]) -> list[tuple[str, str]] | None:
         """The texts that are not known to be clean, with their names; None if any of them needs the full search."""
-        unread = [("", text) for text in {part.text for part in parts if part.text} if ("", text) not in self._clean]
-        for part in parts:
-            for name, value in part.attributes.items():
-                if name in scanned or (
-                    isinstance(value, str) and len(value) <= _SHORT and (name, value) in self._clean
-                ):
+        unread: list[tuple[str, str]] = []
+        clean, has_events = self._clean, False
+        for text, attributes, is_event in parts:
+            has_events = has_events or is_event
+            if text and ("", text) not in clean:
+                unread.append(("", text))
+            for name, value in attributes.items():
+                is_text = isinstance(value, str)
+                if name in scanned or (is_text and len(value) <= _SHORT and (name, value) in clean):
                     continue
                 reading = self._reading(name)
                 if reading == "closer":
@@ -377,11 +381,12 @@ class RecordScrubber:
                 # Numbers cannot hold a secret.
                 if reading == "not" or isinstance(value, (bool, int, float)):
                     continue
-                if not _is_flat(value):
+                if not is_text and not _is_flat(value):
                     return None
-                unread.append((name, value if isinstance(value, str) else "".join(cast(Sequence[str], value))))
-        # Pieces of several events are also searched together: a secret may cross their borders.
-        return unread + [("", "".join(texts)) for texts in _pieces(parts).values() if len(texts) > 1]
+                unread.append((name, value if is_text else "".join(cast(Sequence[str], value))))
+        if has_events:  # their pieces are also searched together: a secret may cross their borders
+            unread += [("", "".join(texts)) for texts in _pieces(parts).values() if len(texts) > 1]
+        return unread
 
     def _remember(self, clean: list[tuple[str, str]]) -> None:
         """Remember short clean texts with their names: most are in every record, as model and parameters are."""

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
+
 from art_otel.http import Address
 from art_otel.live.new_trajectories import NewTrajectories
 from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions
@@ -126,3 +128,16 @@ def bodies() -> Sequence[tuple[str, dict]]:
         ("/v1/nowhere", {"input": "Hi"}),
     ]
     return [(path, {"model": MODEL, **ask, **more}) for path, ask in asks for more in ({}, {"stream": True})]
+
+
+HI = {"model": MODEL, "messages": user("Hi")}
+
+
+def chat(url: str, body: dict = HI, **headers: str) -> dict:
+    """The answer to a Chat Completions request; raises for an error."""
+    return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers).raise_for_status().json()
+
+
+def spooled(folder: Path) -> str:
+    """All lines of the gateway's spool."""
+    return "".join(file.read_text() for file in (folder / "spool").rglob("*.jsonl"))

@@ -98,7 +98,7 @@ class ResponseTee:
         The app closed the stream, or dropped its last reference. In the second case the response may still be open, so
         a stream whose reading has begun and whose span ends counts as closed, too.
         """
-        if self._events is None or self._is_read or self.failure is not None or self._events.is_done:
+        if self._events is None or self._is_read or self._read(self._events).is_done or self.failure is not None:
             return False
         if self._is_awaited:  # the stream is breaking right now, and the exception has not arrived here yet
             return False
@@ -134,9 +134,11 @@ class ResponseTee:
 
     def json(self) -> bytes | None:
         """The body of `joined` as JSON bytes; None in the same cases."""
+        if self._events is not None and self._read(self._events).is_done:
+            return self._events.json()
         if self._events is None or (not self._has_begun and not self.was_left):
             return None
-        return msgspec.json.encode(self.joined()) if self.was_left else self._read(self._events).json()
+        return msgspec.json.encode(self.joined()) if self.was_left else self._events.json()
 
     @property
     def response_id(self) -> str | None:
