@@ -8,7 +8,7 @@ from dataclasses import replace
 from threading import Thread
 from typing import Final
 
-from art_otel.cli.serve import add_receiver_arguments, receiver_options, told_to_end, wait_and_stop
+from art_otel.cli.serve import EndSignals, add_receiver_arguments, receiver_options, wait_and_stop
 from art_otel.errors import UsageError
 from art_otel.model_gateway.settings import SETTINGS
 
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     from art_otel.model_gateway.workers import GatewayWorkers  # noqa: PLC0415 # as above
     from art_otel.receiver.receiver import RECEIVED  # noqa: PLC0415 # as above
 
-    receiver, ended = receiver_options(arguments), told_to_end()
+    receiver, signals = receiver_options(arguments), EndSignals()
     options = GatewayOptions(
         upstreams=arguments.upstream,
         receiver=replace(
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     sys.stderr.write(f"art-otel: gateway at {gateway.url}, or {gateway.url}/rollout/ID for one rollout\n")
     sys.stderr.write(f"art-otel: writing to {receiver.folder / RECEIVED}; press Ctrl+C to stop\n")
     Thread(target=_grade, args=(arguments.upstream,), daemon=True).start()  # agents need not wait for it
-    wait_and_stop(gateway.receiver, ended)
+    wait_and_stop(gateway.receiver, signals)
     return 0
 
 

@@ -3,8 +3,8 @@
 import argparse
 import os
 import signal
+import socket
 import sys
-import threading
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -130,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until the process is told to end."""
     from art_otel.receiver.receiver import RECEIVED, Receiver  # noqa: PLC0415 # other verbs need no server
 
-    options, ended = _options(arguments), told_to_end()
+    options, signals = _options(arguments), EndSignals()
     receiver = Receiver(options)
     receiver.start()
     say = sys.stderr.write
@@ -138,20 +138,32 @@ def run(arguments: argparse.Namespace) -> int:
     if receiver.grpc_port is not None and options.grpc is not None:
         say(f"art-otel: OTLP/gRPC at {options.grpc._replace(port=receiver.grpc_port)}\n")
     say(f"art-otel: writing to {options.folder / RECEIVED}; press Ctrl+C to stop\n")
-    wait_and_stop(receiver, ended)
+    wait_and_stop(receiver, signals)
     return 0
 
 
-def told_to_end() -> threading.Event:
-    """Give what is set when the process is told to end, and let threads take turns as a server needs it."""
-    ended = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda _signal, _frame: ended.set())
-    sys.setswitchinterval(_SWITCH)
-    return ended
+class EndSignals:
+    """Waits until the process is told to end (Ctrl+C, SIGTERM), and lets threads take turns as a server needs it.
+
+    No Event that a handler sets: Python runs handlers between two steps of the main thread. A signal that comes just
+    before the wait begins would be seen only after the wait, and one that comes while a handler holds the lock of the
+    Event would wait for that lock. `uv run` sends two at once. So Python's own C code tells a socket of each signal.
+    """
+
+    def __init__(self) -> None:
+        self._told, self._tells = socket.socketpair()
+        self._tells.settimeout(0)
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, lambda _signal, _frame: None)
+        signal.set_wakeup_fd(self._tells.fileno(), warn_on_full_buffer=False)
+        sys.setswitchinterval(_SWITCH)
+
+    def wait(self) -> None:
+        """Return once a signal has come."""
+        self._told.recv(1)
 
 
-def wait_and_stop(receiver: "Receiver", ended: threading.Event) -> None:
+def wait_and_stop(receiver: "Receiver", signals: EndSignals) -> None:
     """Say who may ask, wait, and stop."""
     options = receiver.options
     if options.token is None and not all(address.is_loopback for address in (options.http, options.grpc) if address):
@@ -159,7 +171,7 @@ def wait_and_stop(receiver: "Receiver", ended: threading.Event) -> None:
             f"art-otel: other machines can reach this address and no token is required: set {TOKEN} or --token-file\n"
         )
     sys.stderr.flush()
-    ended.wait()
+    signals.wait()
     receiver.stop()
 
 

@@ -1,12 +1,11 @@
 """`art-otel view`: a page that shows trajectories, tokens and runs, or one file of it to share."""
 
 import argparse
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from art_otel.cli.serve import EndSignals
 from art_otel.cli.terminal import counted
 from art_otel.errors import UsageError
 
@@ -122,9 +121,7 @@ def _serve(api: "Api", arguments: argparse.Namespace) -> int:
     from art_otel.http import Address  # noqa: PLC0415 # as above
     from art_otel.viewer.serving import Viewer  # noqa: PLC0415 # as above
 
-    ended = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda _signal, _frame: ended.set())
+    signals = EndSignals()
     viewer = Viewer(api, Address("127.0.0.1", arguments.port))
     viewer.start()
     if arguments.labels and api.data.unlabeled:
@@ -136,7 +133,7 @@ def _serve(api: "Api", arguments: argparse.Namespace) -> int:
         import webbrowser  # noqa: PLC0415 # only who opens one
 
         webbrowser.open(viewer.one_time_url())
-    ended.wait()
+    signals.wait()
     viewer.stop()
     return 0
 
