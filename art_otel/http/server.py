@@ -439,7 +439,6 @@ class HeldBody:
         self._held = 0
 
     async def __aenter__(self) -> bytes:
-        """Read the body."""
         answering: Answering | None = self._scope.get("extensions", {}).get(CONNECTION, {}).get("answering")
         body = None if answering is None else answering.body_if_whole()
         try:
@@ -457,7 +456,6 @@ class HeldBody:
             raise
 
     async def __aexit__(self, *_: object) -> None:
-        """Count the body as held no longer."""
         self._release()
 
     def _check_length(self) -> None:

@@ -139,7 +139,6 @@ def _start(name: str, context: Context, attributes: Attributes, start_ns: int) -
 
 
 def _end(span: Span, exchange: Exchange) -> None:
-    """End the span of a call, with its answer."""
     span.set_attributes(whole_attributes(response_body(exchange)))
     failure = exchange.why_failed()
     if failure is not None:

@@ -57,12 +57,8 @@ SIGNS: Final = {_UNDERSCORE: "_", _DASH: "-", _DOT: ".", _CAPITAL: "A", _PAYLOAD
 many times as fast as one of several prefixes. By sign the rare character that every match of its patterns has: a text
 without it needs no search, and `str.find` tells that ten times as fast as `re`."""
 
-_RARE: Final = "VYKA_"
-
-
-def rare_character(mark: str) -> str:
-    """The character of a mark that is rarest in prompts and answers; "" where all its characters are common."""
-    return next((character for character in _RARE if character in mark), "")
+RARE: Final = "VYKA_"
+"""Characters that are rare in prompts and answers."""
 
 
 _END: Final = "(?![A-Za-z0-9_-])"

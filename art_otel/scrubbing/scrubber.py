@@ -33,11 +33,11 @@ from art_otel.scrubbing import Mode, SecretMatch, SecretRules
 from art_otel.scrubbing.patterns import (
     CONTENT_PATTERNS,
     PATTERNS,
+    RARE,
     SIGNS,
     SecretPattern,
     may_name_secrets,
     own_pattern,
-    rare_character,
     secret_name,
 )
 from art_otel.spans.span import LogRecord, Resource, Scope, Span
@@ -93,7 +93,8 @@ class Scrubber:
         self.patterns = patterns = (*PATTERNS, *(CONTENT_PATTERNS if mode == "content" else ()), *owns)
         self._keeps = keeps
         self._shortest = 1 if owns else _SHORTEST
-        self._unsigned = [(rare_character(pattern.mark), pattern) for pattern in patterns if pattern.sign is None]
+        unsigned = [pattern for pattern in patterns if pattern.sign is None]
+        self._unsigned = [(next((rare for rare in RARE if rare in each.mark), ""), each) for each in unsigned]
         groups = {sign: [pattern for pattern in patterns if pattern.sign is sign] for sign in SIGNS}
         self._signed = [
             (SIGNS[sign], sign, tuple(pattern.mark for pattern in group), group) for sign, group in groups.items()

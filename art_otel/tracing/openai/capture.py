@@ -220,7 +220,6 @@ class Capture:
         return process
 
     def _begin(self, options: Options, response: Response) -> None:
-        """Begin to capture the response to a request."""
         call = current_call()
         if call is None or call.request is None or self._is_removed:
             return

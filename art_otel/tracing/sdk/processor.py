@@ -302,13 +302,14 @@ class RecordingSpanProcessor(SpanProcessor):
             self.rollouts.add(active.rollout or "", written)
         elif active.rollout is not None:
             # Their texts go on the rollout's own span for collectors alone: to read them costs as much as a call.
-            is_answered = active.is_call and span.status.status_code is not StatusCode.ERROR
-            if is_answered and not is_spooled_only(active.span):
+            is_failed = span.status.status_code is StatusCode.ERROR
+            if active.is_call and not is_failed and not is_spooled_only(active.span):
                 self.rollouts.note_answered(active.rollout, span, as_dict(span.attributes).get(REQUEST_MODEL))
             if not active.is_call and not self.rollouts.has_llm_calls(active.rollout) and was_call(span):
                 self.rollouts.note_call(active.rollout)
-            if active.is_root and scope_of(span) != SCOPE and not self.rollouts.has_llm_calls(active.rollout):
-                self._note_without_calls(span.name)
+            is_apps_root = active.is_root and scope_of(span) != SCOPE
+            if is_apps_root and self._process_rollout is not None and not self.rollouts.has_llm_calls(active.rollout):
+                self._process_rollout.ended_without_calls(span.name)  # its calls may come to the process's own rollout
             self.rollouts.ended(active.rollout, written, is_root=active.is_root)
 
     def _with_joined_id(self, span: ReadableSpan, active: ActiveSpan) -> ReadableSpan:
@@ -325,11 +326,6 @@ class RecordingSpanProcessor(SpanProcessor):
             if isinstance(value, str | int | float) and not isinstance(value, bool) and value != "":
                 return with_attributes(span, {attributes.ROLLOUT_JOINED_ID: str(value)})
         return span
-
-    def _note_without_calls(self, name: str) -> None:
-        """Note that a rollout whose own span is the app's (as a request's) ended and no call began in it."""
-        if self._process_rollout is not None:
-            self._process_rollout.ended_without_calls(name)
 
     def _write(self, line: bytes) -> Line:
         """Write the line to the spool, and return where it stands; the line itself where the disk refused it."""

@@ -144,7 +144,6 @@ def _names(value: object) -> tuple[str, ...]:
 
 
 def _patterns(value: object) -> tuple[re.Pattern[str], ...]:
-    """Compile one regex, or several."""
     is_one = isinstance(value, str | re.Pattern)
     try:
         return tuple(map(re.compile, cast(Iterable[str], (value,) if is_one else value)))
