@@ -436,7 +436,7 @@ class StreamedAnswer:
     def _read_lines(self, pieces: Sequence[bytes]) -> bool:
         r"""Read events of one line of data each; False, with nothing read, where some piece has another form.
 
-        data: {"a": 1}\n\n   data: {"a": 2}\n\n   ─►   [{"a": 1}, {"a": 2}], which is decoded at once
+        All become one list, which is decoded at once: data: 1\n\n, data: 2\n\n ─► [1, 2].
         """
         # A piece that begins with a field of data, ends with a blank line and has no other line end is one event.
         if {piece[_FIELD] for piece in pieces} != {_DATA} or {piece[_END_OF_EVENT] for piece in pieces} != {_BLANK}:

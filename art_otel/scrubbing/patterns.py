@@ -58,8 +58,7 @@ many times as fast as one of several prefixes. By sign the rare character that e
 without it needs no search, and `str.find` tells that ten times as fast as `re`."""
 
 RARE: Final = "VYKA_"
-"""Characters that are rare in prompts and answers."""
-
+"""Characters that are rare in prompts and answers, the rarest first."""
 
 _END: Final = "(?![A-Za-z0-9_-])"
 

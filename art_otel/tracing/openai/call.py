@@ -323,9 +323,7 @@ class ClientCall:
     def _write_bodies(self, span: Span, response: Response) -> None:
         """Set both bodies as they were sent. The reader of the spool parses them, outside of the app's time."""
         tee = self.tee
-        added = asked_body(response.request.content)
-        if self.policy_version is not None:
-            added |= self._versions(span)
+        added = {**asked_body(response.request.content), **self._versions(span)}
         failure = None if tee is None else tee.failure
         if tee is not None and (joined := tee.json()) is not None:
             added[names.RESPONSE_BODY] = plainly_escaped(joined)
