@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from art_otel.conventions.bodies.chunks import JoinedChunks
 from art_otel.conventions.dialects.genai import API_TYPE, OPERATION_NAME, PROVIDERS, REQUEST_MODEL, RESPONSES
-from art_otel.exchange import gemini, generate_content, messages, responses
+from art_otel.exchange import generate_content, messages, responses
 from art_otel.exchange.answer_shapes import AnswerFields, AnswerShape, ChatShape, CompletionShape, error_body
 from art_otel.exchange.assembly import (
     AnswerAssembler,
@@ -85,6 +85,23 @@ class ApiDialect:
     headers: tuple[bytes, ...] = ()
 
 
+_GEMINI_PATH: Final = re.compile(
+    r"/(?:models|tunedModels|endpoints)/(?P<model>[^/:]+):(?P<method>generateContent|streamGenerateContent)$"
+)
+"""How the path of a request to Gemini says what is asked for; a body is never needed for that.
+
+    POST /v1beta/models/MODEL:generateContent                    one response
+    POST /v1beta/models/MODEL:streamGenerateContent?alt=sse      a response an event
+    POST /v1beta/models/MODEL:streamGenerateContent              an array of responses
+    POST /v1beta1/projects/P/locations/L/publishers/google/models/MODEL:generateContent     Vertex AI's
+
+The API gives no token ids of prompts. `logprobsResult` has ids of Gemini's own vocabulary, and none of thoughts: no
+model that can be trained reads them, so they are not recorded.
+
+Sources: https://ai.google.dev/api/generate-content, google-genai 1.x (`_api_client.py`).
+"""
+_GEMINI_STREAM: Final = "streamGenerateContent"
+
 _ROWS: Final = (
     ApiDialect(
         name="chat",
@@ -134,7 +151,7 @@ _ROWS: Final = (
         provider="gcp.gemini",
         operation="generate_content",
         path="/v1beta/models/{model}:generateContent",
-        path_end=gemini.PATH,
+        path_end=_GEMINI_PATH,
         is_rendered=False,
         assembler=GeminiAssembler,
         shape=generate_content.ContentShape,
@@ -159,6 +176,19 @@ def dialect_of(path: str) -> WireDialect | None:
     if _OF_THREAD.search(path):
         return None
     return next((name for name, dialect in API_DIALECTS.items() if dialect.path_end.search(path)), None)
+
+
+def asked_in_path(path: str) -> dict[str, Value]:
+    """The fields of a request that are in its path: `{"model": "gemini-2.5-pro", "stream": False}`; {} without any."""
+    match = _GEMINI_PATH.search(path)
+    if match is None:
+        return {}
+    return {"model": unquote(match["model"]), "stream": match["method"] == _GEMINI_STREAM}
+
+
+def is_array(path: str, query: str) -> bool:
+    """Whether the answer to a request is a stream in the form of one JSON array of responses."""
+    return bool(asked_in_path(path).get("stream")) and "alt=sse" not in query
 
 
 @lru_cache(maxsize=256)  # an app asks the same servers for the same models, again and again

@@ -4,17 +4,17 @@ Invariant: the whole answer is known here before the reader has its last byte; t
 before it is passed on (`is_over`). All bytes pass unchanged, but for those that art-otel asked for itself. No content
 of a body raises; what cannot be read is unknown.
 
-The functions at the end give the attributes for the span of the call. Requests are read from the bytes that were sent,
-so it does not matter what the app does to its messages later. `conventions.exchanges` says what the bodies mean.
+`request_body` and `response_body` give the attributes for the span of the call, in the app as at the gateway. Requests
+are read from the bytes that were sent, so it does not matter what the app does to its messages later. What the bodies
+mean, `conventions.exchanges` says.
 """
 
-import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -22,38 +22,29 @@ from art_otel import attributes as names
 from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import JoinedChunks, TextChunk, read_text_chunk
 from art_otel.conventions.dialects.genai import RESPONSE_ID
-from art_otel.conventions.values import RAW_FIELDS, UNREADABLE, RawFields, json_object
-from art_otel.exchange import gemini
-from art_otel.exchange.api_dialects import API_DIALECTS
+from art_otel.conventions.exchanges import GEMINI_RESPONSE_ID
+from art_otel.conventions.values import UNREADABLE, RawFields, json_object, raw_fields
+from art_otel.exchange.api_dialects import API_DIALECTS, asked_in_path
 from art_otel.exchange.assembly import AnswerAssembler, GeminiAssembler, WireDialect, gemini_responses
+from art_otel.exchange.failures import FAILED_STATUS, SAMPLED, CallFailure, failure_in, failure_message, failure_of
 from art_otel.exchange.token_requests import NO_ADDITIONS
+from art_otel.scrubbing import plainly_escaped
 from art_otel.spans import Value
 
 if TYPE_CHECKING:
+    from art_otel.calls import StreamClose
     from art_otel.exchange.translation import Translation
 
 _CONVERSATION: Final = frozenset({"messages", "input", "instructions", "prompt", "system", "tools", "functions"})
-_SAMPLED: Final = ("choices", "output", "content", "candidates")
+_BEGUN: Final[dict[str, list[Value]]] = {
+    "choices": [{"index": 0, "finish_reason": None}],
+    "output": [{"type": "message", "role": "assistant", "content": []}],
+}
+"""The fields of an empty answer, for a stream that was closed before the first sampled text came."""
 _EVENTS: Final = b"text/event-stream"
 FIRST_REFUSAL: Final = 400
 LONGEST_ANSWER: Final = 256 << 20
 """A longer answer (in bytes) is passed on, but not kept; requests have a limit of their own."""
-
-FAILED_STATUS: Final = "failed"
-"""The status of a failed response in the body of the Responses API."""
-
-_UNNAMED_FAILURE: Final = "APIError"
-"""The exception of openai's client for an error in the middle of a stream."""
-
-LONGEST_MESSAGE: Final = 1000
-"""Characters of an error's message that are kept."""
-
-
-class CallFailure(NamedTuple):
-    """Why a call failed: `type` is a status ("500"), an error's code or an exception's name; `message` its text."""
-
-    type: str
-    message: str = ""
 
 
 class HasAttributes(Protocol):
@@ -73,8 +64,10 @@ class Exchange:
     """A request, and its answer as far as it has come. Feed the answer by `begin` and `take`; then read `answer`.
 
     - `path`: without doubled slashes. `body`: the request as the app sent it. `added`: what art-otel adds to it.
-    - `policy_version`: if the server names one. `sampled`: more attributes, where the gateway sampled it from ids.
-    - `streamed`: the answer that comes as events; None for a whole one. `was_left`: the app closed it before its end.
+    - `policy_version`: of the weights, if the server or the app names one; `policy_version_end`: when the answer ended.
+    - `sampled`: more attributes, where the gateway sampled it from ids.
+    - `streamed`: the answer that comes as events; None for a whole one. `closed_by_app`: that its reader closed it
+      before its end, and what that means; None where it did not.
     - `translation`: set where the app asked in another dialect; this exchange is in the server's dialect.
     """
 
@@ -84,30 +77,28 @@ class Exchange:
         self.body: Final = body
         self.start_ns: Final = start_ns
         self.end_ns = start_ns
-        self.policy_version: str | None = None
-        self.failure: CallFailure | None = None
-        self.was_left = False
-        self._part_bytes = 0
         self.added = NO_ADDITIONS
-        self.sampled: HasAttributes | None = None
         self.translation: Translation | None = None
+        self.policy_version: str | None = None
+        self.policy_version_end: str | None = None
+        self.sampled: HasAttributes | None = None
+        self.failure: CallFailure | None = None
+        self.closed_by_app: StreamClose | None = None
+        self.streamed: StreamedAnswer | None = None
         self._status = 0
         self._parts: list[bytes] = []
-        self.streamed: StreamedAnswer | None = None
+        self._part_bytes = 0
 
     @cached_property
     def request(self) -> dict[str, Value]:
         """The request's fields; {} where it is no JSON object."""
         body = json_object(self.body) or {}
-        return {**body, **gemini.asked_in_path(self.path)} if body and self.dialect == "gemini" else body
+        return {**body, **asked_in_path(self.path)} if body and self.dialect == "gemini" else body
 
     @cached_property
     def fields(self) -> RawFields:
         """The request's fields with their values as undecoded JSON; {} where it is no JSON object."""
-        try:
-            return RAW_FIELDS.decode(self.body)
-        except UNREADABLE:
-            return {}
+        return raw_fields(self.body)
 
     @cached_property
     def settings(self) -> dict[str, Value]:
@@ -153,7 +144,7 @@ class Exchange:
         if content_type.startswith(_EVENTS):
             assembler = API_DIALECTS[self.dialect].assembler
             self.streamed = GeminiEvents() if self.dialect == "gemini" else StreamedAnswer(assembler())
-        elif self.dialect == "gemini" and gemini.asked_in_path(self.path).get("stream"):
+        elif self.dialect == "gemini" and asked_in_path(self.path).get("stream"):
             self.streamed = GeminiArray()
 
     @property
@@ -169,7 +160,7 @@ class Exchange:
     @property
     def has_sampled(self) -> bool:
         """Whether a choice of the answer has begun: the first event with one counts, although its text may be empty."""
-        return self.streamed is not None and any(self.streamed.body().get(name) for name in _SAMPLED)
+        return self.streamed is not None and any(self.streamed.body().get(name) for name in SAMPLED)
 
     @property
     def is_over(self) -> bool:
@@ -190,6 +181,25 @@ class Exchange:
             return self.streamed.passed(piece)
         return b"".join([self.added.without(event.text, event.data, event.chunk) for event in events])
 
+    def read(self, pieces: Sequence[bytes]) -> None:
+        """Take pieces of the answer that its reader has already."""
+        self._forget()
+        if self.streamed is not None:
+            self.streamed.read(pieces)
+            return
+        for piece in pieces:
+            self.take(piece)
+
+    def close(self, closed_by_app: "StreamClose | None") -> None:
+        """Note that the reader closed the stream before its end; None: it reads on, as far as is known."""
+        self._forget()
+        self.closed_by_app = closed_by_app
+
+    def _forget(self) -> None:
+        """Have what was looked at before read anew: the answer has changed since."""
+        for cached in ("answer", "_answer_head"):
+            vars(self).pop(cached, None)
+
     def rest(self) -> bytes:
         """The bytes that the agent still has to get when the server has sent everything, or broke off."""
         if self.streamed is not None:
@@ -204,51 +214,81 @@ class Exchange:
 
     @property
     def _whole(self) -> bytes:
-        """The bytes of an answer that does not stream, without the byte order mark that .NET's servers may send."""
-        return b"".join(self._parts).removeprefix(BOM_UTF8)
+        """The bytes of an answer that does not stream.
+
+        A byte order mark, as of .NET's servers, and the blanks that OpenRouter sends until the model answers are left
+        out.
+        """
+        return b"".join(self._parts).removeprefix(BOM_UTF8).lstrip()
+
+    @property
+    def _has_answer(self) -> bool:
+        """Whether there is an answer to be kept: no error, not too long, and of a stream its reader had a part."""
+        if self._status >= FIRST_REFUSAL or self.is_cut:
+            return False
+        return self.streamed is None or self.streamed.has_begun or self.closed_by_app is not None
 
     @cached_property
     def answer(self) -> dict[str, Value] | None:
-        """The fields of the answer once it is there, joined where it streamed; None for an error or no JSON object."""
-        if self._status >= FIRST_REFUSAL or self.is_cut:
+        """The fields of the answer once it is there, joined where it streamed; None for an error or no JSON object.
+
+        A stream that was closed before a choice began gives an empty choice.
+        """
+        if not self._has_answer:
             return None
-        return json_object(self._whole) if self.streamed is None else self.streamed.body()
+        if self.streamed is None:
+            return json_object(self._whole)
+        body = self.streamed.body()
+        return (
+            body
+            if self.closed_by_app is None
+            else {name: value or _BEGUN.get(name, value) for name, value in body.items()}
+        )
 
     def answer_body(self) -> bytes | None:
         """The answer as JSON: the bytes as they came, or the joined events; None where there is no JSON object."""
-        if self.streamed is None and self._answer_head is not None:
-            return self._whole
-        return None if self.answer is None else msgspec.json.encode(self.answer)
+        if not self._has_answer:
+            return None
+        if self.streamed is None:
+            is_object = self._answer_head is not None or self.answer is not None
+            return self._whole if is_object else None
+        return self.streamed.json() if self.closed_by_app is None else msgspec.json.encode(self.answer)
 
     @cached_property
     def _answer_head(self) -> "AnswerHead | None":
         """Id, error and status of a whole answer; None where the whole body must be decoded for them."""
-        if self._status >= FIRST_REFUSAL or self.dialect == "gemini":
+        if self.streamed is not None or self._status >= FIRST_REFUSAL or self.dialect == "gemini":
             return None
-        return answer_head(self._whole)
+        try:
+            return _ANSWER_HEAD.decode(self._whole)
+        except UNREADABLE:
+            return None
 
     @property
     def response_id(self) -> str | None:
         """The id that the server gave the answer; None where there is none."""
-        if self.streamed is None and self._answer_head is not None:
+        if not self._has_answer:
+            return None
+        if self._answer_head is not None:
             said = self._answer_head.id
-            return said if isinstance(said, str) and said else None
-        answer = self.answer or {}
-        return values.text(answer.get("responseId" if self.dialect == "gemini" else "id"))
+        elif self.streamed is not None:
+            said = self.streamed.response_id
+        else:
+            said = id_of(self.answer or {})
+        return said if isinstance(said, str) and said else None
 
     def why_failed(self) -> CallFailure | None:
         """Why the call failed: by its connection, its status, or an error in the answer. None where it did not fail."""
+        said = None if self.streamed is None else self.streamed.failure
         if self.failure is not None:
-            return self.failure
+            return self.failure if said is None or self.failure.message else self.failure._replace(message=said.message)
         if self._status >= FIRST_REFUSAL:
             return CallFailure(str(self._status), failure_message(json_object(self._whole) or {}))
-        if self.dialect == "gemini" and (refused := gemini.refusal_of(self.answer or {})) is not None:
-            return CallFailure(*refused)
-        if self.streamed is not None:
-            return self.streamed.failure
+        if self.streamed is not None and self.dialect != "gemini":
+            return said
         head = self._answer_head
-        says_nothing = head is not None and not head.error and head.status != FAILED_STATUS
-        return None if says_nothing else failure_in(self.answer or {})
+        is_sound = head is not None and not head.error and head.status != FAILED_STATUS
+        return None if is_sound else said or failure_in(self.answer or {})
 
 
 class AnswerHead(msgspec.Struct):
@@ -262,43 +302,9 @@ class AnswerHead(msgspec.Struct):
 _ANSWER_HEAD: Final = msgspec.json.Decoder(AnswerHead)
 
 
-def answer_head(body: bytes) -> AnswerHead | None:
-    """Id, error and status of a whole answer; None where the body is not strictly a JSON object."""
-    try:
-        return _ANSWER_HEAD.decode(body)
-    except UNREADABLE:
-        return None
-
-
-def failure_in(answer: dict[str, Value]) -> CallFailure | None:
-    """The failure in a whole answer with a status of success, as OpenRouter and the Responses API send them."""
-    is_error = bool(answer.get("error")) and not any(name in answer for name in _SAMPLED)
-    return failure_of(answer) if is_error else response_failure(answer)
-
-
-def failure_of(said: dict[str, Value]) -> CallFailure:
-    """The failure that an event, or a body, with an error describes."""
-    error = values.mapping((values.mapping(said.get("response")) or said).get("error")) or said
-    return CallFailure(values.text(error.get("code")) or _UNNAMED_FAILURE, failure_message(said))
-
-
-def failure_message(body: dict[str, Value]) -> str:
-    """The message of an error, with its code in brackets where the message does not name the code.
-
-    Reads the forms of OpenAI, Anthropic, FastAPI and TGI. `conventions.failures` uses the same code.
-    """
-    said = values.mapping(body.get("response")) or body
-    error = values.mapping(said.get("error")) or said
-    message = values.text(error.get("message")) or values.text(said.get("detail")) or values.text(said.get("error"))
-    code = values.text(error.get("code")) or values.text(error.get("type"))
-    if message is None or code is None or code in message:
-        return (message or "")[:LONGEST_MESSAGE]
-    return f"{message[:LONGEST_MESSAGE]} ({code[:LONGEST_MESSAGE]})"
-
-
-def response_failure(body: dict[str, Value]) -> CallFailure | None:
-    """The failure of a Responses body with the status "failed"; None for any other body."""
-    return failure_of(body) if body.get("status") == FAILED_STATUS else None
+def id_of(answer: Mapping[str, Value]) -> Value:
+    """The id in the fields of an answer, in the words of any dialect."""
+    return answer.get("id", answer.get(GEMINI_RESPONSE_ID))
 
 
 _END: Final = re.compile(rb"\r?\n\r?\n|\r\r")
@@ -376,24 +382,17 @@ def data_of(event: bytes) -> bytes:
     return b"\n".join(line[len(_DATA) :].strip() for line in event.splitlines() if line.startswith(_DATA))
 
 
-async def data_in(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Iterate over the data of the events in a stream; events without data are left out."""
-    splitter = EventSplitter()
-    async for piece in pieces:
-        for event in splitter.take(piece):
-            if event.data:
-                yield event.data
-
-
 class StreamedAnswer:
     """The events of one answer, read as they come.
 
-    - `is_over`: the event that ends the answer has come. `is_done`: that was the mark `[DONE]`.
+    - `has_begun`: the reader has a piece of it. `is_over`: the event that ends the answer has come. `is_done`: that was
+      the mark `[DONE]`.
     - `failure`: the error in an event. `is_cut`: the answer is too long, so that no more events are joined.
     - `held`: bytes that are not passed on yet, because the reader may take them for the end.
     """
 
     def __init__(self, assembler: AnswerAssembler) -> None:
+        self.has_begun = False
         self.is_over = False
         self.is_done = False
         self.is_cut = False
@@ -456,12 +455,14 @@ class StreamedAnswer:
                 return False
             for event in objects:
                 self._add(event)
+        self.has_begun = True
         self._taken_bytes += len(listed)
         if is_done:
             self.is_over = self.is_done = True
         return True
 
     def _count(self, piece: bytes) -> None:
+        self.has_begun = True
         self._taken_bytes += len(piece)
         self.is_cut = self._taken_bytes > LONGEST_ANSWER
 
@@ -480,8 +481,7 @@ class StreamedAnswer:
     @property
     def response_id(self) -> str | None:
         """The id of the answer in its events; None where there is none."""
-        said = self.body().get("id") if self._joined_chunks is None else self._joined_chunks.head.get("id")
-        return values.text(said)
+        return values.text(id_of(self.body() if self._joined_chunks is None else self._joined_chunks.head))
 
     def rest(self) -> bytes:
         """The bytes of an event that has not ended."""
@@ -538,63 +538,50 @@ def request_body(exchange: Exchange) -> dict[str, Value]:
     """The attribute with the request's body as it was sent; {} for a body that is no JSON object."""
     if exchange.dialect == "gemini":  # model and `stream` are in the path of the request, and are added to its body
         return {names.REQUEST_BODY: msgspec.json.encode(exchange.request).decode()} if exchange.request else {}
-    if not exchange.fields and not exchange.request:
-        return {}
-    return {names.REQUEST_BODY: plainly_escaped(exchange.body)}
+    body = exchange.body.removeprefix(BOM_UTF8).lstrip()
+    return {names.REQUEST_BODY: plainly_escaped(body)} if body.startswith(b"{") else {}
 
 
 def response_body(exchange: Exchange) -> dict[str, Value]:
     """The attributes of an answer that has ended: its body (joined where it streamed), its id, and further facts."""
-    attributes: dict[str, Value] = {}
+    attributes = facts_of(exchange)
     if (body := exchange.answer_body()) is not None:
         attributes[names.RESPONSE_BODY] = plainly_escaped(body)
         if (response_id := exchange.response_id) is not None:
             attributes[RESPONSE_ID] = response_id  # rewards name the id, and are matched before the body is decoded
+    return attributes
+
+
+def facts_of(exchange: Exchange) -> dict[str, Value]:
+    """The attributes of what is known of an answer beside its body."""
+    attributes: dict[str, Value] = {}
     if exchange.is_cut:
         attributes[names.MISSING] = ["answer"]
     if exchange.sampled is not None:
         attributes |= exchange.sampled.attributes()
     if exchange.policy_version is not None:
         attributes[names.POLICY_VERSION] = exchange.policy_version
-    if exchange.was_left:
-        attributes[names.CLOSED_BY_APP] = "left"
+        if exchange.policy_version_end not in (None, exchange.policy_version):
+            attributes[names.POLICY_VERSION_END] = exchange.policy_version_end
+    # Who has the reason why sampling ended has the whole answer, even if it closed the stream before the last event.
+    if exchange.closed_by_app is not None and is_unfinished(exchange.answer or {}):
+        attributes[names.CLOSED_BY_APP] = exchange.closed_by_app
     return attributes
 
 
-def asked_body(asked: bytes) -> dict[str, Value]:
-    """The attribute with a request's body; {} for a body that is no JSON object."""
-    asked = asked.removeprefix(BOM_UTF8).lstrip()
-    return {names.REQUEST_BODY: plainly_escaped(asked)} if asked.startswith(b"{") else {}
+_RUNNING: Final = (None, "queued", "in_progress")
 
 
-def answered_body(answered: bytes) -> dict[str, Value]:
-    """The attributes with an answer's body and its id; {} for a body that is no JSON object."""
-    attributes: dict[str, Value] = {}
-    answered = answered.removeprefix(BOM_UTF8).lstrip()  # OpenRouter sends blanks until the model answers
-    if answered.startswith(b"{"):
-        head = answer_head(answered)
-        said = None if head is not None else json_object(answered)
-        if head is not None or said is not None:
-            attributes[names.RESPONSE_BODY] = plainly_escaped(answered)
-            identifier = (said or {}).get("id") if head is None else head.id
-            if isinstance(identifier, str) and identifier:
-                attributes[RESPONSE_ID] = identifier
-    return attributes
+def is_unfinished(answer: dict[str, Value]) -> bool:
+    """Whether an answer does not say how sampling ended.
 
-
-_ESCAPED: Final = re.compile(rb"\\[/u]")
-
-
-def plainly_escaped(body: bytes) -> str:
-    r"""The JSON text without escapes that JSON does not need, so that the scrubber recognizes secrets.
-
-    .NET writes "a\u002Bb" for a+b, PHP "a\/b" for a/b, Python "\u9879" for a letter that an own pattern may contain.
+    A choice without `finish_reason`, a candidate without `finishReason`, a message without `stop_reason`, or a
+    response with a `status` that goes on.
     """
-    if b"\\" in body and _ESCAPED.search(body) is not None:
-        try:
-            body = msgspec.json.encode(msgspec.json.decode(body))
-        except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
-            said = json_object(body)  # NaN, numbers beyond 64 bits, half a surrogate
-            if said is not None:
-                return json.dumps(said, ensure_ascii=False)
-    return body.decode(errors="replace")
+    if "output" in answer:
+        return answer.get("status") in _RUNNING
+    if "content" in answer:
+        return answer.get("stop_reason") is None
+    choices = values.items(answer.get("choices")) or values.items(answer.get("candidates")) or ()
+    ended = [values.mapping(choice) or {} for choice in choices]
+    return not ended or any(one.get("finish_reason", one.get("finishReason")) is None for one in ended)

@@ -23,7 +23,7 @@ import msgspec
 from art_otel.conventions import values
 from art_otel.exchange.answer_shapes import AnswerFields, RequestFacts
 from art_otel.exchange.api_dialects import API_DIALECTS
-from art_otel.exchange.exchange import data_in
+from art_otel.exchange.exchange import EventSplitter
 from art_otel.model_gateway.id_server import IdServer, read, said
 from art_otel.model_gateway.sampled_choices import Generated, SampledCall, SampledChoice, StreamedCalls, joined
 from art_otel.model_gateway.upstreams import Answer, BrokenOffError, FailedError, RawHeaders, UpstreamError
@@ -241,15 +241,17 @@ class ExactAnswer:
 
     async def _chunks(self) -> AsyncIterator[Generated]:
         """Iterate over the chunks of the server. Raises UpstreamError if the stream does not end as it should."""
-        async for data in data_in(self._answered.pieces()):
-            if data.startswith(b"[DONE]"):
-                return
-            chunk = _GENERATED.decode(data)
-            if chunk.error is not None:
-                raise FailedError(chunk.error)
-            if chunk.choices is None:
-                raise BrokenOffError(f"generate: {said(data)}")
-            yield chunk
+        splitter = EventSplitter()
+        async for piece in self._answered.pieces():
+            for data in (event.data for event in splitter.take(piece) if event.data):
+                if data.startswith(b"[DONE]"):
+                    return
+                chunk = _GENERATED.decode(data)
+                if chunk.error is not None:
+                    raise FailedError(chunk.error)
+                if chunk.choices is None:
+                    raise BrokenOffError(f"generate: {said(data)}")
+                yield chunk
         raise BrokenOffError("the stream of generate ended too early")
 
     async def _piece(self, choice: SampledChoice) -> bytes:

@@ -26,7 +26,8 @@ from art_otel.data.model_names import ANOTHER_MODEL, is_among
 from art_otel.errors import UsageError
 from art_otel.exchange.api_dialects import API_DIALECTS, CHAT, dialect_of
 from art_otel.exchange.chat_request import UntranslatableError
-from art_otel.exchange.exchange import FIRST_REFUSAL, CallFailure, Exchange
+from art_otel.exchange.exchange import FIRST_REFUSAL, Exchange
+from art_otel.exchange.failures import CallFailure
 from art_otel.exchange.token_requests import TokenRequests
 from art_otel.http import CONNECTION, Answering, BodyLimits, RawHeaders, WebPageCheck
 from art_otel.model_gateway.addresses import (
@@ -362,7 +363,7 @@ class Gateway:
             exchange = call.exchange
             if exchange is not None and not (call.is_recorded or exchange.failure):
                 if exchange.has_sampled:  # the agent saw enough: its stream is a turn that was left, and no failure
-                    exchange.was_left = True
+                    exchange.close("left")
                 else:
                     exchange.failure = CallFailure("CancelledError")
             raise

@@ -7,11 +7,10 @@ import msgspec
 from starlette.responses import JSONResponse
 from starlette.types import Message, Send
 
-from art_otel.exchange.api_dialects import API_DIALECTS, UNTRAINED_HEADER
+from art_otel.exchange.api_dialects import API_DIALECTS, UNTRAINED_HEADER, is_array
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.chat_request import UntranslatableError
 from art_otel.exchange.exchange import Exchange
-from art_otel.exchange.gemini import is_array
 from art_otel.exchange.translation import OK, last_answer
 from art_otel.http import Answering, RawHeaders
 from art_otel.model_gateway.upstreams import UpstreamError

@@ -33,7 +33,8 @@ from art_otel.attributes import REWARD_NAME
 from art_otel.conventions import ART_OTEL, ERROR_TYPE, EVALUATION, INSTANCE, evaluation_attributes
 from art_otel.conventions.exchanges import whole_attributes
 from art_otel.exchange.api_dialects import call_identity
-from art_otel.exchange.exchange import CallFailure, Exchange, request_body, response_body
+from art_otel.exchange.exchange import Exchange, request_body, response_body
+from art_otel.exchange.failures import CallFailure
 from art_otel.forks import after_fork
 from art_otel.live.endings import RolloutCounts, is_quiet
 from art_otel.model_gateway.addresses import Parent, RequestAddress

@@ -21,10 +21,9 @@ import msgspec
 
 from art_otel.conventions import values
 from art_otel.conventions.values import json_object
-from art_otel.exchange.api_dialects import API_DIALECTS, CHAT
+from art_otel.exchange.api_dialects import API_DIALECTS, CHAT, is_array
 from art_otel.exchange.chat_request import UntranslatableError
 from art_otel.exchange.exchange import Exchange
-from art_otel.exchange.gemini import is_array
 from art_otel.exchange.translation import OK, Translation, translated
 from art_otel.model_gateway.id_server import IdServer, Sends, read
 from art_otel.model_gateway.own_answers import OwnAnswer

@@ -42,4 +42,5 @@ if not defer_imports(__name__):
     from art_otel.scrubbing.scrubber import RecordScrubber as RecordScrubber
     from art_otel.scrubbing.scrubber import ScrubbedPart as ScrubbedPart
     from art_otel.scrubbing.scrubber import Scrubber as Scrubber
+    from art_otel.scrubbing.scrubber import plainly_escaped as plainly_escaped
     from art_otel.scrubbing.scrubber import replacement as replacement

@@ -529,3 +529,24 @@ def _scrub_log_record(log: LogRecord, scrubber: RecordScrubber) -> LogRecord:
     own, body = scrubbed
     attributes = {**own.attributes, SCRUBBED_CONTENT: True}
     return msgspec.structs.replace(log, event_name=own.text, body=body.attributes[_BODY], attributes=attributes)
+
+
+_ESCAPED: Final = re.compile(rb"\\[/u]")
+
+
+def plainly_escaped(body: bytes) -> str:
+    r"""JSON text without escapes that JSON does not need, so that secrets in it are recognized; broken JSON as it is.
+
+    .NET writes "a\u002Bb" for a+b, PHP "a\/b" for a/b, Python "\u9879" for a letter that an own pattern may contain.
+    """
+    text = body.decode(errors="replace")
+    if b"\\" not in body or _ESCAPED.search(body) is None:
+        return text
+    try:
+        return msgspec.json.encode(msgspec.json.decode(body)).decode()
+    except (msgspec.MsgspecError, UnicodeError, OverflowError, RecursionError):
+        pass
+    try:  # NaN, numbers beyond 64 bits, half a surrogate
+        return json.dumps(json.loads(text), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text

@@ -11,7 +11,7 @@ from art_otel.conventions.content_names import CONTENT_NAMES
 from art_otel.conventions.exchanges import BODIES, whole
 from art_otel.exchange import api_dialects
 from art_otel.exchange import exchange as exchanges
-from art_otel.exchange.exchange import Exchange, answered_body
+from art_otel.exchange.exchange import Exchange, response_body
 from art_otel.model_gateway.addresses import RequestAddress
 from art_otel.model_gateway.rollouts import call_span, gateway_resource
 from art_otel.scrubbing import RecordScrubber, Scrubber
@@ -40,13 +40,18 @@ ANSWER = {
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "temperature": 0.5}
 
 
-def recorded(request: bytes, answer: bytes, path: str = "/v1/chat/completions", status: int = 200) -> Span:
-    """The span that is written of a call, scrubbed."""
+def answered(request: bytes, answer: bytes, path: str = "/v1/chat/completions") -> Exchange:
     dialect = api_dialects.dialect_of(path)
     assert dialect is not None
     exchange = Exchange(dialect, path, request, 1)
-    exchange.begin(status, b"application/json")
+    exchange.begin(200, b"application/json")
     exchange.take(answer)
+    return exchange
+
+
+def recorded(request: bytes, answer: bytes, path: str = "/v1/chat/completions") -> Span:
+    """The span that is written of a call, scrubbed."""
+    exchange = answered(request, answer, path)
     span = call_span(exchange, RequestAddress("path", "r"), "http://server", gateway_resource())
     return scrub_span(span, RecordScrubber(Scrubber(), CONTENT_NAMES))
 
@@ -128,14 +133,14 @@ def test_an_answer_that_clients_read_is_recorded_with_its_id(answer):
     span = recorded(json.dumps(CHAT).encode(), answer)
     assert span.attributes["gen_ai.response.id"] == "c1"
     assert call_of(span).choices[0].message.content == "yes"
-    assert answered_body(BOM_UTF8 + answer.removeprefix(BOM_UTF8)) == answered_body(answer)
+    assert span.attributes[names.RESPONSE_BODY] == answer.removeprefix(BOM_UTF8).decode().lstrip()
 
 
 @pytest.mark.parametrize("answer", [ANSWER, LENIENT], ids=["JSON", "lenient JSON"])
 def test_a_secret_of_other_letters_is_found_where_they_are_escaped(answer):
     choice = {**answer["choices"][0], "message": {"role": "assistant", "content": "see 项目-1234 now"}}
-    attributes = answered_body(json.dumps({**answer, "choices": [choice]}).encode())
-    assert "项目-1234" in attributes[names.RESPONSE_BODY]
+    exchange = answered(json.dumps(CHAT).encode(), json.dumps({**answer, "choices": [choice]}).encode())
+    assert "项目-1234" in response_body(exchange)[names.RESPONSE_BODY]
 
 
 @pytest.mark.parametrize(

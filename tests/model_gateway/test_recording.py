@@ -267,6 +267,30 @@ def test_a_stream_that_broke_is_not_trained_and_one_that_was_left_neither(tmp_pa
     assert [call.closed_by_app or call.error_type for call in trajectory.calls] == ["BrokenOffError", "left", None]
 
 
+@pytest.mark.parametrize(
+    ("path", "asked", "last"),
+    [
+        ("/v1/chat/completions", {"messages": user("Hi #pace=0.1")}, '"finish_reason":"stop"'),
+        ("/v1/messages", {"messages": user("Hi #pace=0.1"), "max_tokens": 9}, '"stop_reason":"'),
+    ],
+)
+def test_who_leaves_a_stream_once_it_says_why_it_ended_has_the_whole_answer(tmp_path, address, path, asked, last):
+    """Many clients read no further: behind it come the usage and the mark of the end alone."""
+    with gateway(tmp_path, address) as running:
+        body = {"model": MODEL, "stream": True, **asked}
+        with httpx.stream("POST", f"{running.url}/rollout/r{path}", json=body) as response:
+            read = ""
+            for text in response.iter_text():
+                read += text.replace(" ", "")
+                if last in read:
+                    break
+    (trajectory,) = recorded(tmp_path)
+    assert trajectory.complete, trajectory.incomplete_reasons
+    (call,) = trajectory.calls
+    assert (call.closed_by_app, call.error_type) == (None, None)
+    assert call.choices[0].finish_reason is not None
+
+
 @pytest.mark.parametrize("events", daily([1, 2, 4], one_in=3))
 @pytest.mark.parametrize(
     ("path", "asked"),

@@ -2,8 +2,8 @@
 
     client.request()          __enter__: this call is the current one (a ContextVar)
       ├─ a try is built       begin: an instrumentor's call span is around it? use that span; else start a span of ours
-      ├─ a response begins    answer: read the body while the app reads it; put `_SpanEnd` in the place of `span.end`
-      │                       of an instrumentor's span, since it is the instrumentor that ends that span
+      ├─ a response begins    answer: read the body while the app reads it, into an `Exchange`; put `_SpanEnd` in the
+      │                       place of `span.end` of an instrumentor's span, since the instrumentor ends that span
       └─ the client returns   __exit__
     the span ends             write what was captured, then call the span's real `end`
 
@@ -27,30 +27,19 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from art_otel import attributes as names
 from art_otel.calls import StreamClose
-from art_otel.conventions import request_attributes, response_attributes, values
 from art_otel.conventions.content_names import without_tokens
-from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.conventions.exchanges import (
     answer_attributes,
+    answered_attributes,
+    asked_attributes,
     lost_messages,
     parameters,
     prompt,
-    spoken,
     whole_attributes,
 )
-from art_otel.conventions.values import json_object, raw_fields
 from art_otel.exchange.api_dialects import UNTRAINED_HEADER, call_identity, dialect_of
-from art_otel.exchange.exchange import (
-    FAILED_STATUS,
-    LONGEST_MESSAGE,
-    CallFailure,
-    Exchange,
-    answer_head,
-    answered_body,
-    asked_body,
-    failure_in,
-    plainly_escaped,
-)
+from art_otel.exchange.exchange import Exchange, facts_of, request_body, response_body
+from art_otel.exchange.failures import LONGEST_MESSAGE, CallFailure
 from art_otel.exchange.token_requests import RequestAdditions
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
@@ -100,7 +89,8 @@ class ClientCall:
     - `span` records the call: the instrumentor's span around the request, or a span of ours (`is_own` is then True).
       None before the first try, and where nothing records the call.
     - `is_in_rollout` says whether that span is in a rollout: else nothing is captured.
-    - `request` is the request of the last try.
+    - `request` is the request of the last try; `exchange` is that request with its answer, as far as the app has it.
+      None before there is one.
     - `injected` is the `InjectedRequest` of that try, if art-otel asked the server for something that the app must not
       see in its answer; else None.
     - `tee` reads the body of a response that was still open when it began; None if the body was there at once.
@@ -111,11 +101,12 @@ class ClientCall:
     __slots__ = (
         "_attached_span",
         "_has_begun",
-        "_response",
+        "_path",
         "_scrubber",
         "_stream_close",
         "_token",
         "ask_version",
+        "exchange",
         "injected",
         "is_in_rollout",
         "is_own",
@@ -130,9 +121,10 @@ class ClientCall:
         self.is_own = False
         self.is_in_rollout = False
         self._has_begun = False
+        self._path = ""
         self.request: Request | None = None
         self.injected: object = None
-        self._response: Response | None = None
+        self.exchange: Exchange | None = None
         self.tee: ResponseTee | None = None
         self.policy_version: str | None = None
         self.ask_version: Callable[[], str | None] | None = None
@@ -166,7 +158,7 @@ class ClientCall:
         """
         if self._has_begun:
             return
-        self._has_begun = True
+        self._has_begun, self._path = True, options.url
         context = otel_context.get_current()
         around = trace.get_current_span(context)
         self.span = next(_call_spans(around), None)
@@ -196,12 +188,7 @@ class ClientCall:
         return {"traceparent": f"00-{ids}-{context.trace_flags:02x}", **({"tracestate": state} if state else {})}
 
     def answer(
-        self,
-        options: Options,
-        response: Response,
-        scrubber: Scrubber | None,
-        stream_close: StreamClose,
-        additions: RequestAdditions,
+        self, response: Response, scrubber: Scrubber | None, stream_close: StreamClose, additions: RequestAdditions
     ) -> bool:
         """Take the response that has begun, and write to the span when the span ends.
 
@@ -219,34 +206,38 @@ class ClientCall:
             return False
         if (label := response.headers.get(UNTRAINED_HEADER)) is not None:
             span.set_attribute(names.UNTRAINED, label)  # a gateway's own answer, as where no call is left
-        self._response = response
-        self._scrubber = scrubber
-        self._stream_close = stream_close
+        exchange = self._exchange_of(response.request)
+        exchange.begin(response.status_code, str(response.headers.get("content-type", "")).encode())
+        self.tee = None
         if response.is_closed:
-            self.tee = None
+            exchange.read([response.content])
         else:
-            self.tee = ResponseTee(response, _exchange(options, response.request), additions)
+            self.tee = ResponseTee(response, exchange, additions)
+        self.exchange, self._scrubber, self._stream_close = exchange, scrubber, stream_close
         self._write_at_end_of(span)
         return True
+
+    def _exchange_of(self, request: Request) -> Exchange:
+        return Exchange(dialect_of(self._path) or "chat", self._path, request.content, time_ns())
 
     def _leave(self, error: BaseException | None) -> None:
         span = self.span
         if span is None:
             return
-        if error is not None and not self.is_own and self._response is None and self.is_in_rollout and self.request:
+        if error is not None and not self.is_own and self.exchange is None and self.is_in_rollout and self.request:
             # OpenLLMetry loses a prompt with an image, and no answer will show it.
-            asked = raw_fields(self.request.content)
+            asked = self._exchange_of(self.request).fields
             span.set_attributes(
                 lost_messages(attributes_of(span), asked, records_content=partial(_records_content, span))
             )
         if self.is_own:
             if error is not None and span.is_recording():
                 if self.request is not None:  # a failed call keeps its prompt, which is all that can be known of it
-                    body = asked_body(self.request.content)
+                    body = request_body(self._exchange_of(self.request))
                     span.set_attributes(cast(Any, body if is_spooled_only(span) else whole_attributes(body)))
                 _tell_exception(span, error)
                 self.end(span, None)
-            elif self._response is None:
+            elif self.exchange is None:
                 span.end()
             return
         if error is None or isinstance(error, Exception):
@@ -287,82 +278,42 @@ class ClientCall:
 
         Returns True only if the scrubber read the whole request and answer and found no secret in them.
         """
-        tee, response = self.tee, self._response
-        if response is None:
+        exchange, tee = self.exchange, self.tee
+        if exchange is None:
             return False
-        if self.is_own and is_spooled_only(span):  # only our reader gets the span: no need to parse the bodies here
-            self._write_bodies(span, response)
-            return False
-        existing = attributes_of(span)
-        asked, answered = response.request.content, self._answered(response)
-        request = raw_fields(asked)
-        added: dict[str, str | bool] = {**parameters(request), **answer_attributes(answered)}
-        if not self.is_own:
-            added |= lost_messages(existing, request, records_content=partial(_records_content, span))
+        if tee is not None:
+            tee.copy()
+            exchange.close(self._stream_close if tee.is_closed_by_app else None)
+        if self.policy_version is not None and names.POLICY_VERSION not in attributes_of(span):
+            exchange.policy_version = self.policy_version
+            exchange.policy_version_end = None if self.ask_version is None else self.ask_version()
         is_clean = False
-        if self._scrubber is not None:
-            added, is_clean = _scanned(self._scrubber, prompt(request), added)
-        added |= self._versions(span)
-        if tee is not None and tee.is_cut:
-            span.set_attribute(names.MISSING, ["answer"])
-        if tee is not None and tee.is_closed_by_app and is_unfinished(answered):
-            added[names.CLOSED_BY_APP] = self._stream_close
-        added = {name: value for name, value in added.items() if name not in existing}
-        if self.is_own:
-            added |= cast(
-                Any, {**request_attributes(json_object(asked) or {}), **response_attributes(spoken(answered))}
-            )
-        span.set_attributes(added)
-        failure = None if tee is None else tee.failure
-        if failure is None and (answered.get("error") or answered.get("status") == FAILED_STATUS):
-            failure = failure_in(answered)
-        if failure is not None and ERROR_TYPE not in existing:
+        if self.is_own and is_spooled_only(span):  # only our reader gets the span, and parses the bodies, not the app
+            span.set_attributes(cast(Any, {**request_body(exchange), **response_body(exchange)}))
+        else:
+            is_clean = self._write_parsed(span, exchange)
+        failure = exchange.why_failed()
+        if failure is not None and ERROR_TYPE not in attributes_of(span):
             _tell_error(span, failure)
         return is_clean
 
-    def _write_bodies(self, span: Span, response: Response) -> None:
-        """Set both bodies as they were sent. The reader of the spool parses them, outside of the app's time."""
-        tee = self.tee
-        added = {**asked_body(response.request.content), **self._versions(span)}
-        failure = None if tee is None else tee.failure
-        if tee is not None and (joined := tee.json()) is not None:
-            added[names.RESPONSE_BODY] = plainly_escaped(joined)
-            if (response_id := tee.response_id) is not None:
-                added[RESPONSE_ID] = response_id
+    def _write_parsed(self, span: Span, exchange: Exchange) -> bool:
+        """Set what the bodies mean, for a collector: all of it on a span of ours, else what the instrumentor lacks."""
+        existing, fields, answer = attributes_of(span), exchange.fields, exchange.answer or {}
+        if self.is_own:
+            added = {**asked_attributes(exchange.body), **answered_attributes(answer)}
         else:
-            answered = response.content if tee is None else tee.content()
-            added |= answered_body(answered)
-            if failure is None and (b'"error"' in answered or b'"failed"' in answered):  # most answers have neither
-                head = answer_head(answered)
-                if head is not None and (head.error or head.status == FAILED_STATUS):
-                    failure = failure_in(json_object(answered) or {})
-        if tee is not None and tee.is_cut:
-            added[names.MISSING] = ["answer"]
-        if tee is not None and tee.is_closed_by_app and is_unfinished(tee.joined() or {}):
-            added[names.CLOSED_BY_APP] = self._stream_close
-        span.set_attributes(cast(Any, added))
-        if failure is not None:
-            _tell_error(span, failure)
-
-    def _versions(self, span: Span) -> dict[str, str]:
-        """The attributes of the version of the weights when the request left, and when the answer ended if it changed.
-
-        For example `{"art.policy.version": "7", "art.policy.version.end": "8"}`; {} where no version is known.
-        """
-        if self.policy_version is None or names.POLICY_VERSION in attributes_of(span):
-            return {}
-        at_end = None if self.ask_version is None else self.ask_version()
-        versions = {names.POLICY_VERSION: self.policy_version}
-        if at_end is not None and at_end != self.policy_version:
-            versions[names.POLICY_VERSION_END] = at_end
-        return versions
-
-    def _answered(self, response: Response) -> dict[str, Value]:
-        """The body of the answer as far as the app read it; {} where the body is no JSON object."""
-        joined = None if self.tee is None else self.tee.joined()
-        if joined is not None:
-            return joined
-        return json_object(response.content if self.tee is None else self.tee.content()) or {}
+            added = {
+                **parameters(fields),
+                **answer_attributes(answer),
+                **lost_messages(existing, fields, records_content=partial(_records_content, span)),
+            }
+        is_clean = False
+        if self._scrubber is not None:
+            added, is_clean = _scanned(self._scrubber, prompt(fields), added)
+        added |= facts_of(exchange)
+        span.set_attributes(cast(Any, {name: value for name, value in added.items() if name not in existing}))
+        return is_clean
 
     def end(self, span: Span, end_time: int | None) -> None:
         """Write to the span, and end it.
@@ -393,17 +344,6 @@ class ClientCall:
         around = next((outer for outer in _call_spans(span) if outer is not span), None)
         if around is not None:
             self._write_at_end_of(around)
-
-
-_RUNNING: Final = (None, "queued", "in_progress")
-
-
-def is_unfinished(body: dict[str, Value]) -> bool:
-    """Whether an answer does not say how sampling ended: no `finish_reason`, or a Responses `status` that goes on."""
-    if "output" in body:
-        return body.get("status") in _RUNNING
-    choices = [values.mapping(choice) or {} for choice in values.items(body.get("choices")) or ()]
-    return not choices or any(choice.get("finish_reason") is None for choice in choices)
 
 
 _current: Final[ContextVar[ClientCall | None]] = ContextVar("art-otel-call", default=None)
@@ -477,7 +417,7 @@ def _call_spans(span: Span) -> Iterator[Span]:
             return
 
 
-def _scanned(scrubber: Scrubber, asked: list[str], answer: dict[str, str | bool]) -> tuple[dict[str, str | bool], bool]:
+def _scanned(scrubber: Scrubber, asked: list[str], answer: dict[str, Value]) -> tuple[dict[str, Value], bool]:
     """Return the attributes that may be written, and whether prompt and answer were read and hold no secret.
 
     With a secret in them, the token ids are left out if the scrubber alters texts, and the call is marked. The ids of a
@@ -503,11 +443,6 @@ def _records_content(span: Span) -> bool:
 
 def _scope(span: Span) -> str:
     return str(getattr(getattr(span, "instrumentation_scope", None), "name", ""))
-
-
-def _exchange(options: Options, request: Request) -> Exchange:
-    """The exchange of a request that was made with these options."""
-    return Exchange(dialect_of(options.url) or "chat", options.url, request.content, time_ns())
 
 
 def _start(client: Any, options: Options, context: "Context") -> Span:  # noqa: ANN401 # as openai

@@ -212,21 +212,21 @@ class Capture:
 
         def process(client: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as openai
             try:
-                self._begin(kwargs["options"], kwargs["response"])
+                self._begin(kwargs["response"])
             except Exception as fault:  # noqa: BLE001 # the app gets its answer
                 CAPTURING.note(fault)
             return method(client, *args, **kwargs)
 
         return process
 
-    def _begin(self, options: Options, response: Response) -> None:
+    def _begin(self, response: Response) -> None:
         call = current_call()
         if call is None or call.request is None or self._is_removed:
             return
         if self._header is not None and (named := response.headers.get(self._header)) is not None:
             call.policy_version, call.ask_version = named, None  # the server knows better than the app's function
         additions = call.injected.asking.additions if isinstance(call.injected, InjectedRequest) else NO_ADDITIONS
-        if call.answer(options, response, self._scrubber, self._stream_close, additions):
+        if call.answer(response, self._scrubber, self._stream_close, additions):
             self.calls += 1
 
     def _ask_version(self, version: AskVersion, model: str | None) -> str | None:

@@ -1,7 +1,7 @@
 """Stream: the body of one response, read on its way to the app.
 
     httpx's iter_bytes ─► ResponseTee ─► the app
-                              └─► a copy of every piece ─► StreamedAnswer: the answer as far as it came
+                              └─► a copy of every piece ─► Exchange: the answer as far as it came
 
 Invariant: the app gets the same bytes from the same methods, and every exception unchanged. The tee reads only when the
 app reads, so at any moment it knows exactly what the app was given. Kept from the app are only events that are there
@@ -13,27 +13,20 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, cast
 
-import msgspec
-
-from art_otel.exchange.exchange import CallFailure, Exchange, StreamedAnswer, split
+from art_otel.exchange.exchange import Exchange, split
+from art_otel.exchange.failures import CallFailure
 from art_otel.exchange.token_requests import NO_ADDITIONS, NO_CHOICES, RequestAdditions
-from art_otel.spans import Value
 from art_otel.tracing.internal_errors import InternalErrorHandler, handle_internal_errors
 from art_otel.tracing.openai.client import RAW_HEADER, READ, Method, Response
 
 _READING: Final = InternalErrorHandler("a stream could not be read; its call misses the rest of it")
 _TELLING_CLOSED: Final = InternalErrorHandler("a call did not notice that its response was closed")
-_BEGUN: Final[dict[str, list[Value]]] = {
-    "choices": [{"index": 0, "finish_reason": None}],
-    "output": [{"type": "message", "role": "assistant", "content": []}],
-}
-"""The fields of an empty answer, for a stream that the app left before the first sampled text came."""
 _AT_ONCE: Final = 256
 """So many pieces pass before they are parsed: parsing many at once costs less than one at a time."""
 
 
 class ResponseTee:
-    """A copy of the body of `response`, taken while the app reads it; the body is the answer of `exchange`.
+    """A copy of the body of `response`, taken while the app reads it: the answer of `exchange`, which has begun.
 
     Its generators replace `iter_bytes` and `aiter_bytes` of this one response: every way to read a body in httpx goes
     through one of the two. Events that are there only because of the `additions` are not given to the app. `is_raw` is
@@ -42,8 +35,7 @@ class ResponseTee:
 
     def __init__(self, response: Response, exchange: Exchange, additions: RequestAdditions = NO_ADDITIONS) -> None:
         self._response = response
-        exchange.begin(response.status_code, str(response.headers.get("content-type", "")).encode())
-        self._events = exchange.streamed
+        self._exchange = exchange
         is_stream = exchange.is_stream
         raw = response.request.headers.get(RAW_HEADER)
         self.is_raw = raw is not None
@@ -55,9 +47,7 @@ class ResponseTee:
         self._has_begun = False
         """Whether the app has begun to read the body."""
         self._passed: list[bytes] = []
-        """Pieces that the app has and that are not parsed yet; the whole body where it is no stream."""
-        self._broke: str | None = None
-        """The class name of the exception that broke the body."""
+        """Pieces that the app has and the exchange has not."""
         self._is_read = False
         """Whether the body came to its end, or to an error that an app can catch as Exception."""
         self._is_awaited = False
@@ -73,23 +63,15 @@ class ResponseTee:
         )
 
     @property
-    def failure(self) -> CallFailure | None:
-        """What broke the body: an exception of the connection, or an error event of the server; None while neither."""
-        said = None if self._events is None else self._read(self._events).failure
-        if self._broke is None:
-            return said
-        return CallFailure(self._broke, "" if said is None else said.message)
-
-    @property
     def was_left(self) -> bool:
         """Whether the body is a stream that was closed before its end without an error, or by one like CancelledError.
 
         An instrumentor that catches only Exception does not notice that such a stream is over.
         """
-        if self._events is None or not self._response.is_closed or self._is_read:
+        if self._exchange.streamed is None or not self._response.is_closed or self._is_read:
             return False
-        events = self._read(self._events)
-        return not (events.is_done or events.failure)
+        self.copy()
+        return not (self._exchange.streamed.is_done or self._exchange.streamed.failure)
 
     @property
     def is_closed_by_app(self) -> bool:
@@ -98,16 +80,13 @@ class ResponseTee:
         The app closed the stream, or dropped its last reference. In the second case the response may still be open, so
         a stream whose reading has begun and whose span ends counts as closed, too.
         """
-        if self._events is None or self._is_read or self._read(self._events).is_done or self.failure is not None:
+        # While a piece is awaited, the stream may be breaking right now, and its exception has not arrived here yet.
+        if self._exchange.streamed is None or self._is_read or self._is_awaited:
             return False
-        if self._is_awaited:  # the stream is breaking right now, and the exception has not arrived here yet
+        self.copy()
+        if self._exchange.streamed.is_done or self._exchange.streamed.failure or self._exchange.failure:
             return False
         return self._response.is_closed or self._has_begun
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the stream was longer than is kept, so that the end of its answer is missing."""
-        return self._events is not None and self._events.is_cut
 
     @property
     def is_to_come(self) -> bool:
@@ -117,40 +96,24 @@ class ResponseTee:
     @property
     def is_over(self) -> bool:
         """Whether the app has all of the body that it will get."""
-        return self._response.is_closed or self.failure is not None
+        if self._response.is_closed or self._exchange.failure is not None:
+            return True
+        self.copy()
+        return self._exchange.streamed is not None and self._exchange.streamed.failure is not None
 
-    def joined(self) -> dict[str, Value] | None:
-        """The JSON body that a stream's events make together, as far as the app has them.
-
-        None where the body is no stream, or where the app has not begun to read an open one. A stream that the app left
-        before any text came gives an empty answer (one choice with `finish_reason` None).
-        """
-        if self._events is None or (not self._has_begun and not self.was_left):
-            return None
-        body = self._read(self._events).body()
-        if not self.was_left:
-            return body
-        return {name: value or _BEGUN.get(name, value) for name, value in body.items()}
-
-    def json(self) -> bytes | None:
-        """The body of `joined` as JSON bytes; None in the same cases."""
-        if self._events is not None and self._read(self._events).is_done:
-            return self._events.json()
-        if self._events is None or (not self._has_begun and not self.was_left):
-            return None
-        return msgspec.json.encode(self.joined()) if self.was_left else self._events.json()
-
-    @property
-    def response_id(self) -> str | None:
-        """The id that a stream's events give the answer; None where they give none, or the body is no stream."""
-        return None if self._events is None else self._read(self._events).response_id
-
-    def content(self) -> bytes:
-        """The bytes of a body that is no stream, as far as the app has them."""
-        if self._has_begun:
-            return b"".join(self._passed)
-        # An app that looks at the headers alone closes a response that nobody read.
-        return getattr(self._response, "_content", b"") if self._response.is_closed else b""
+    def copy(self) -> None:
+        """Give the exchange the pieces that the app got since the last time; a fault of ours ends the copy."""
+        if not self._passed:
+            return
+        passed = self._passed.copy()
+        self._passed.clear()  # and not a new list: the generator adds to this one
+        if not self._is_blind:
+            self._is_blind = True
+            try:
+                self._exchange.read(passed)
+                self._is_blind = False
+            except Exception as fault:  # noqa: BLE001 # the app reads on
+                _READING.note(fault)
 
     def when_over(self, act: Callable[[], None]) -> None:
         """Call `act` once the body is closed; if the body breaks, once the exception is known.
@@ -242,8 +205,8 @@ class ResponseTee:
         self._is_awaited = False
         if self._after:
             self._go_on()
-        if len(self._passed) >= _AT_ONCE and self._events is not None:
-            self._read(self._events)
+        if len(self._passed) >= _AT_ONCE:
+            self.copy()
         may_hide = self._may_hide and NO_CHOICES.search(self._held + chunk) is not None
         for piece in self._cut(chunk):
             self._passed.append(piece)
@@ -264,7 +227,7 @@ class ResponseTee:
         """
         if self._is_awaited:
             self._is_read = isinstance(error, Exception)
-            self._broke = type(error).__name__
+            self._exchange.failure = CallFailure(type(error).__name__)
             self._held = b""
             self._go_on()
 
@@ -286,20 +249,6 @@ class ResponseTee:
         while self._after:
             with _READING:
                 self._after.pop()()
-
-    def _read(self, events: StreamedAnswer) -> StreamedAnswer:
-        """Parse the pieces that passed since the last time, and return the events; a fault of ours ends the parsing."""
-        if self._passed:
-            passed = self._passed.copy()
-            self._passed.clear()  # and not a new list: the generator adds to this one
-            if not self._is_blind:
-                self._is_blind = True
-                try:
-                    events.read(passed)
-                    self._is_blind = False
-                except Exception as fault:  # noqa: BLE001 # the app reads on
-                    _READING.note(fault)
-        return events
 
 
 _READERS: Final = ("iter_bytes", "aiter_bytes")
