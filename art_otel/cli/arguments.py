@@ -7,9 +7,10 @@ library can open, or a URL of an object store where one will do.
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, Field
 from pathlib import Path
-from typing import Final, cast, get_type_hints
+from typing import Any, Final, cast, get_type_hints
 
 from msgspec import Meta
 
@@ -54,23 +55,21 @@ def seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def add_scrub_patterns(parser: argparse.ArgumentParser) -> None:
-    """Add the option for secrets that only their owner knows."""
-    parser.add_argument(
-        "--scrub-pattern",
-        action="append",
-        default=[],
-        type=_regex,
-        metavar="REGEX",
-        help="a pattern of additional secrets; may be repeated",
-    )
+def add_settings(parser: argparse.ArgumentParser, settings: Iterable["Field[Any]"], *names: str) -> None:
+    """Add the flag of each setting (or of those with these names), made of its field: `max_calls` is --max-calls.
 
-
-def _regex(text: str) -> str:
-    try:
-        return re.compile(text).pattern
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
+    A setting without a help text has no flag.
+    """
+    for setting in settings:
+        more = dict(setting.metadata)
+        if not more or (names and setting.name not in names):
+            continue
+        flag = more.pop("flag", f"--{setting.name.replace('_', '-')}")
+        default = setting.default if setting.default_factory is MISSING else setting.default_factory()
+        if "type" in more:
+            more["type"] = _read(more["type"])
+        # argparse appends to the list that is the default.
+        parser.add_argument(flag, dest=setting.name, default=[] if default == () else default, **more)
 
 
 def parse_size(text: str) -> int:
@@ -112,13 +111,13 @@ def limits_of(arguments: argparse.Namespace) -> Limits:
     return Limits(**{name: getattr(arguments, name) for name in Limits.__struct_fields__})
 
 
-def _read(parse: Callable[[str], int]) -> Callable[[str], int]:
+def _read(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """Argparse shows the message of an ArgumentTypeError only."""
 
-    def read(text: str) -> int:
+    def read(text: str) -> Any:  # noqa: ANN401 # what `parse` returns
         try:
             return parse(text)
-        except ValueError as error:
+        except (ValueError, UsageError) as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return read
@@ -128,15 +127,3 @@ def _parse_count(text: str) -> int:
     if not _IS_COUNT(text):
         raise ValueError(f"{text!r} is not a whole number")
     return int(text)
-
-
-def add_rollout_attributes(parser: argparse.ArgumentParser) -> None:
-    """Add the option that joins traces."""
-    parser.add_argument(
-        "--rollout-attribute",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="traces that share the value of this attribute are one rollout with that id (session.id,"
-        " gen_ai.conversation.id), unless a span `rollout …` has an id; may be repeated",
-    )

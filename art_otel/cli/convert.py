@@ -20,13 +20,13 @@ from art_otel import storage
 from art_otel.calls import TOKEN_FACTS
 from art_otel.cli.arguments import (
     add_limits,
-    add_rollout_attributes,
-    add_scrub_patterns,
+    add_settings,
     destination_or_store,
     limits_of,
     seconds,
 )
 from art_otel.cli.terminal import by_reason, counted, printable, printable_json, show_progress
+from art_otel.receiver.settings import SETTINGS
 from art_otel.sources.format import UNKNOWN_FORMAT
 from art_otel.spans import MAX_LISTED
 from art_otel.trajectories import cure_of_gap
@@ -88,7 +88,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="a span with a matching name is a rollout, in traces in which no span has art.rollout.id; may be"
         " repeated (default: the root of a trace that has LLM calls below it)",
     )
-    add_rollout_attributes(parser)
+    add_settings(parser, SETTINGS, "rollout_attributes")
     parser.add_argument(
         "--rollout-traces",
         action="store_true",
@@ -119,7 +119,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         choices=["on", "content", "mark", "off"],
         help="what to do with secrets in the logs of agents (default: ART_OTEL_SCRUB, else on)",
     )
-    add_scrub_patterns(parser)
+    add_settings(parser, SETTINGS, "scrub_patterns")
     parser.add_argument("--strict", action="store_true", help="exit with 3 if anything was quarantined")
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a summary")
     add_limits(parser)
@@ -193,14 +193,14 @@ def run(arguments: argparse.Namespace) -> int:
         scratch=arguments.scratch,
         format=None if arguments.format == "auto" else arguments.format,
         rollout_spans=arguments.rollout_span,
-        rollout_attributes=arguments.rollout_attribute,
+        rollout_attributes=arguments.rollout_attributes,
         workers=arguments.workers,
         engine=arguments.engine,
         ray_address=arguments.ray_address,
         incremental=arguments.incremental,
         times=Times(grace=arguments.grace, retain=arguments.retain),
         since=since_ns(arguments.since),
-        secrets=chosen_secrets(arguments.scrub, arguments.scrub_pattern),
+        secrets=chosen_secrets(arguments.scrub, arguments.scrub_patterns),
         rollout_traces=arguments.rollout_traces,
         token_facts=arguments.token_facts,
         content=arguments.content,

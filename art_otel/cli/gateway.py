@@ -4,10 +4,10 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from threading import Thread
 from typing import Final
 
+from art_otel.cli.arguments import add_settings
 from art_otel.cli.serve import EndSignals, add_receiver_arguments, receiver_options, wait_and_stop
 from art_otel.errors import UsageError
 from art_otel.model_gateway.settings import SETTINGS
@@ -45,9 +45,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="N",
         help="how many processes answer at this address; each rollout is at one of them (default: 1)",
     )
-    for setting in SETTINGS:
-        name = f"--{setting.name.replace('_', '-')}"
-        parser.add_argument(name, default=setting.default, **setting.metadata)
+    add_settings(parser, SETTINGS)
     parser.add_argument(
         "--otlp",
         metavar="URL",
@@ -65,14 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
     from art_otel.model_gateway.workers import GatewayWorkers  # noqa: PLC0415 # as above
     from art_otel.receiver.receiver import RECEIVED  # noqa: PLC0415 # as above
 
-    receiver, signals = receiver_options(arguments), EndSignals()
+    receiver, signals = receiver_options(arguments, http=Address.parse(arguments.listen), limits=LIMITS), EndSignals()
     options = GatewayOptions(
         upstreams=arguments.upstream,
-        receiver=replace(
-            receiver,
-            http=Address.parse(arguments.listen),
-            bodies=replace(LIMITS, body_bytes=receiver.bodies.body_bytes),
-        ),
+        receiver=receiver,
         otlp=arguments.otlp,
         **{setting.name: getattr(arguments, setting.name) for setting in SETTINGS},
     )

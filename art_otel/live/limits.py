@@ -2,6 +2,9 @@
 
 from typing import Final
 
+GRACE: Final = 60.0
+"""In seconds. A received rollout that does not count its spans has ended when no span of it came for so long."""
+
 MAX_OPEN: Final = 10_000
 """How many open rollouts one process holds."""
 MAX_AGE: Final = 6 * 3600.0

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from art_otel.live.arriving_rollouts import ArrivingRollouts, Together
 from art_otel.live.assembly import assemble, read_records
 from art_otel.live.delivery import Acknowledgment, DeliveredRollouts, DeliveredTrajectory, Key, Question
+from art_otel.live.limits import GRACE
 from art_otel.spool import NewLines, note_taken
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class NewTrajectories(DeliveredRollouts):
         self,
         folder: str | Path,
         *,
-        grace: float = 60.0,
+        grace: float = GRACE,
         rollout_spans: Iterable[str] = (),
         rollout_attributes: Iterable[str] = (),
     ) -> None:

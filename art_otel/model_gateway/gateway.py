@@ -102,7 +102,7 @@ class GatewayOptions(GatewaySettings):
     """
 
     upstreams: Sequence[str]
-    receiver: ReceiverOptions = field(default_factory=lambda: ReceiverOptions(bodies=LIMITS))
+    receiver: ReceiverOptions = field(default_factory=lambda: ReceiverOptions(limits=LIMITS))
     otlp: str | None = None
 
 

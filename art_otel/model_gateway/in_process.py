@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Final, Unpack
 from urllib.parse import quote
 
@@ -30,6 +29,7 @@ from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions
 from art_otel.model_gateway.rollouts import CALL_SCOPE, begun_call, unread_attributes
 from art_otel.model_gateway.settings import GatewayKeywords
 from art_otel.receiver.receiver import ReceiverOptions
+from art_otel.receiver.settings import ReceiverKeywords, keywords_of_receiver
 from art_otel.tracing.api.context import running_trajectory, untrained_label
 
 _CLEAN_AT: Final = 256
@@ -147,15 +147,16 @@ def _end(span: Span, exchange: Exchange) -> None:
     span.end(max(exchange.start_ns, exchange.end_ns))
 
 
+class LocalGatewayKeywords(GatewayKeywords, ReceiverKeywords):
+    """What `gateway` takes: the settings of a gateway, and those of its receiver."""
+
+
 @asynccontextmanager
 async def gateway(
     upstream: str | Iterable[str],
     *,
     listen: str = "127.0.0.1:0",
-    dir: str | Path = ".art",  # noqa: A002 # as the option of `art-otel gateway`
-    grace: float = 60.0,
-    token: str | None = None,
-    **settings: Unpack[GatewayKeywords],
+    **settings: Unpack[LocalGatewayKeywords],
 ) -> AsyncGenerator[LocalGateway]:
     """Run a gateway in front of one or several model servers while the block runs, like `art-otel gateway`.
 
@@ -168,13 +169,14 @@ async def gateway(
     Inside a rollout, `url()` is an address of this rollout: calls to it belong to the rollout. Calls to other addresses
     of the gateway are kept below `dir`. The settings are the options of `art-otel gateway`: `tokens`, `keep_reasoning`,
     `policy_version_header`, `models` (names or globs, `!` excludes, such as `["policy-*", "!*judge*"]`: calls that ask
-    for another model are marked as untrained), `translate`, `max_calls`. Raises UsageError for an address or a setting
-    that cannot be used.
+    for another model are marked as untrained), `translate`, `max_calls`; and those of `art_otel.receive` for its
+    receiver. Raises UsageError for an address or a setting that cannot be used.
     """
+    of_receiver, of_gateway = keywords_of_receiver(settings)
     options = GatewayOptions(
         upstreams=[upstream] if isinstance(upstream, str) else [*upstream],
-        receiver=ReceiverOptions(http=Address.parse(listen), folder=Path(dir), grace=grace, bodies=LIMITS, token=token),
-        **settings,
+        receiver=ReceiverOptions(http=Address.parse(listen), limits=LIMITS, **of_receiver),
+        **of_gateway,
     )
     local = LocalGateway(options)
     await asyncio.to_thread(local.start)

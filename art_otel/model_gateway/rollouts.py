@@ -36,7 +36,7 @@ from art_otel.exchange.api_dialects import call_identity
 from art_otel.exchange.exchange import Exchange, request_body, response_body
 from art_otel.exchange.failures import CallFailure
 from art_otel.forks import after_fork
-from art_otel.live.endings import RolloutCounts, is_quiet
+from art_otel.live.endings import RolloutCounts
 from art_otel.model_gateway.addresses import Parent, RequestAddress
 from art_otel.model_gateway.attempts import Attempts, RolloutAttempt
 from art_otel.spans import Event, Link, Resource, Scope, Span, Value
@@ -256,9 +256,7 @@ class Rollouts:
         quiet = [
             rollout
             for rollout in self._known.values()
-            if rollout.ended_ns is None
-            and not rollout.calls.is_any_running
-            and is_quiet(rollout.last_ns, now, self.grace * 1e9)
+            if rollout.ended_ns is None and rollout.calls.are_quiet(rollout.last_ns, now, self.grace * 1e9)
         ]
         for rollout in quiet:
             rollout.ended_ns = rollout.last_ns
@@ -267,9 +265,7 @@ class Rollouts:
             for rollout in quiet:
                 rollout.ended_ns = None
         over = [
-            key
-            for key, rollout in self._known.items()
-            if rollout.ended_ns is not None and not rollout.calls.is_any_running
+            key for key, rollout in self._known.items() if rollout.calls.have_ended(is_open=rollout.ended_ns is None)
         ]
         for rollout_id, attempt in over[: max(0, len(over) - _MAX_REMEMBERED)]:
             del self._known[rollout_id, attempt]

@@ -15,9 +15,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 
@@ -36,6 +36,8 @@ from art_otel.receiver.finished import FinishedRollouts
 from art_otel.receiver.index import SpooledRolloutIndex
 from art_otel.receiver.ingest import Ingest, IngestOptions, ReceiverMetrics, otlp_routes
 from art_otel.receiver.protocol import ReceiverSelection, SelectionOptions
+from art_otel.receiver.settings import LISTEN, ReceiverKeywords, ReceiverSettings, keywords_of_receiver
+from art_otel.scrubbing import SecretRules
 from art_otel.spool import SpoolWriter
 
 if TYPE_CHECKING:
@@ -47,8 +49,7 @@ RECEIVED: Final = Path("spool", "received")
 INDEX: Final = "received.sqlite"
 """The file of the `SpooledRolloutIndex`, in the receiver's folder."""
 
-RETAIN: Final = 30 * 24 * 3600.0
-"""Seconds that delivered rollouts are kept by default."""
+_MIB: Final = 1 << 20
 
 
 class Front(Protocol):
@@ -73,29 +74,42 @@ class Front(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReceiverOptions:
-    """The settings of a receiver.
+@dataclass(frozen=True, kw_only=True)
+class ReceiverOptions(ReceiverSettings):
+    """The settings of a receiver, with its addresses.
 
-    - `http`, `grpc`: the addresses to listen at; no gRPC where that is None.
-    - `folder`: where spool and index are kept.
-    - `grace`: seconds without a new span after which a rollout counts as ended, if its spans are not counted.
-    - `retain`: seconds that the spool files of delivered rollouts are kept; None for ever.
-    - `rollout_spans`, `rollout_attributes`: what is a rollout, as in `NewTrajectories`.
-    - `token`: every request must send it; None for no token.
+    `http` and `grpc` are where it listens; no gRPC where that is None. `limits` are those of bodies, and `max_body`
+    may make them wider.
     """
 
-    http: Address = field(default=Address("127.0.0.1", 4318))
+    http: Address = field(default=Address.parse(LISTEN))
     grpc: Address | None = None
-    folder: Path = Path(".art")
-    grace: float = 60.0
-    retain: float | None = RETAIN
-    rollout_spans: tuple[str, ...] = ()
-    rollout_attributes: tuple[str, ...] = ()
-    token: str | None = None
-    tls: Tls | None = None
-    bodies: BodyLimits = field(default_factory=BodyLimits)
-    ingest: IngestOptions = field(default_factory=IngestOptions)
+    limits: BodyLimits = field(default_factory=BodyLimits)
+
+    @property
+    def folder(self) -> Path:
+        """Where spool and index are kept."""
+        return Path(self.dir)
+
+    @property
+    def bodies(self) -> BodyLimits:
+        """The limits of bodies; together they may have the memory of two of the largest."""
+        largest = self.max_body * _MIB
+        return replace(self.limits, body_bytes=largest, all_bytes=max(self.limits.all_bytes, 2 * largest))
+
+    @property
+    def ingest(self) -> IngestOptions:
+        """How received spans are written."""
+        return IngestOptions(
+            fsync=self.fsync, secrets=SecretRules(mode=self.scrub, patterns=tuple(self.scrub_patterns))
+        )
+
+    @property
+    def tls(self) -> Tls | None:
+        """The files for TLS; None for none."""
+        if self.tls_certificate is None or self.tls_key is None:
+            return None
+        return Tls(certificate=Path(self.tls_certificate), key=Path(self.tls_key))
 
 
 class Receiver:
@@ -128,8 +142,8 @@ class Receiver:
             self.delivery.tell,
             grace=options.grace,
             retain=options.retain,
-            rollout_spans=options.rollout_spans,
-            rollout_attributes=options.rollout_attributes,
+            rollout_spans=tuple(options.rollout_spans),
+            rollout_attributes=tuple(options.rollout_attributes),
             follows=None if listens else self.run,
         )
         self.ingest = Ingest(self.spool, options.ingest, self.metrics, self.finished.add if listens else None)
@@ -278,18 +292,13 @@ def _locked(folder: Path) -> FileLock:
     return lock
 
 
+class ReceiveKeywords(ReceiverKeywords, SelectionOptions):
+    """What `receive` takes: the settings of a receiver, and what its consumer selects."""
+
+
 @asynccontextmanager
 async def receive(
-    *,
-    listen: str = "127.0.0.1:4318",
-    grpc: str | None = None,
-    dir: str | Path = ".art",  # noqa: A002 # as the option of `art-otel serve`
-    grace: float = 60.0,
-    token: str | None = None,
-    rollout_spans: Iterable[str] = (),
-    rollout_attributes: Iterable[str] = (),
-    consumer: str = "trainer",
-    **selection: Unpack[SelectionOptions],
+    *, listen: str = LISTEN, grpc: str | None = None, consumer: str = "trainer", **settings: Unpack[ReceiveKeywords]
 ) -> AsyncGenerator[ReceivedRollouts]:
     """Receive OTLP at `listen` (and `grpc`) and iterate over finished rollouts: `art-otel serve` and `connect` in one.
 
@@ -297,20 +306,16 @@ async def receive(
             async for group in rollouts.groups(size=8, timeout=60):
                 ...
 
+    The settings are the options of `art-otel serve` (`dir`, `grace`, `retain`, `fsync`, `scrub`, `scrub_patterns`,
+    `rollout_spans`, `rollout_attributes`, `max_body`, `token`, `tls_certificate`, `tls_key`) and those of `connect`.
     Received spans are kept below `dir`. If the spans of a rollout are not counted, or if `rollout_attributes`
-    (`session.id`) join it of several traces, it has ended when no span came for `grace` seconds. The other arguments
-    are those of `connect`. Raises UsageError for an address that cannot be used.
+    (`["session.id"]`) join it of several traces, it has ended when no span came for `grace` seconds. Raises UsageError
+    for an address or a setting that cannot be used.
     """
-    options = ReceiverOptions(
-        http=Address.parse(listen),
-        grpc=None if grpc is None else Address.parse(grpc),
-        folder=Path(dir),
-        grace=grace,
-        token=token,
-        rollout_spans=tuple(rollout_spans),
-        rollout_attributes=tuple(rollout_attributes),
+    of_receiver, selection = keywords_of_receiver(settings)
+    receiver = Receiver(
+        ReceiverOptions(http=Address.parse(listen), grpc=None if grpc is None else Address.parse(grpc), **of_receiver)
     )
-    receiver = Receiver(options)
     await asyncio.to_thread(receiver.start)
     try:
         async with ReceivedRollouts(

@@ -37,7 +37,7 @@ def gateway(
     max_calls: int | None = None,
 ) -> Iterator[Gateway]:
     """A running gateway. It translates only where a test says so: the stand-in has every dialect, and ids in Chat."""
-    receiver = ReceiverOptions(http=Address("127.0.0.1", 0), folder=folder, grace=grace, bodies=LIMITS, token=token)
+    receiver = ReceiverOptions(http=Address("127.0.0.1", 0), dir=folder, grace=grace, limits=LIMITS, token=token)
     running = Gateway(
         GatewayOptions(
             upstreams=upstreams,

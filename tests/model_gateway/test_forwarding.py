@@ -29,7 +29,7 @@ def counted(url: str, name: str) -> int:
 
 @pytest.mark.long
 def test_a_collector_gets_what_the_spool_has(tmp_path, address):
-    collector = Receiver(ReceiverOptions(http=Address("127.0.0.1", 0), folder=tmp_path / "collector"))
+    collector = Receiver(ReceiverOptions(http=Address("127.0.0.1", 0), dir=tmp_path / "collector"))
     collector.start()
     with gateway(tmp_path / "gateway", address, otlp=collector.url) as running:
         for stream in (False, True):
@@ -58,7 +58,7 @@ def test_a_collector_that_is_away_costs_no_answer_and_is_counted(tmp_path, addre
 
 @pytest.mark.live
 def test_what_a_real_collector_passes_on_are_the_same_rollouts(tmp_path):
-    sink = Receiver(ReceiverOptions(http=Address("127.0.0.1", 0), folder=tmp_path / "sink"))
+    sink = Receiver(ReceiverOptions(http=Address("127.0.0.1", 0), dir=tmp_path / "sink"))
     sink.start()
     try:
         with (

@@ -10,7 +10,6 @@ import httpx
 
 from art_otel.http import Address
 from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions
-from art_otel.receiver.ingest import IngestOptions
 from art_otel.receiver.receiver import ReceiverOptions
 from tests.model_gateway.gateways import MODEL, recorded, user
 
@@ -22,9 +21,7 @@ _REAL = os.fsync
 
 
 def durable_gateway(folder: Path, address: str) -> Gateway:
-    receiver = ReceiverOptions(
-        http=Address("127.0.0.1", 0), folder=folder, bodies=LIMITS, ingest=IngestOptions(fsync=True)
-    )
+    receiver = ReceiverOptions(http=Address("127.0.0.1", 0), dir=folder, limits=LIMITS, fsync=True)
     return Gateway(GatewayOptions(upstreams=[address], receiver=receiver, tokens="off"))
 
 

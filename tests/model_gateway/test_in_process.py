@@ -10,6 +10,8 @@ import pytest
 import art_otel
 from art_otel.errors import UsageError
 from art_otel.model_gateway.settings import SETTINGS, GatewayKeywords
+from art_otel.receiver.settings import SETTINGS as OF_RECEIVER
+from art_otel.receiver.settings import ReceiverKeywords
 from art_otel.trajectories import Trajectory
 from tests.model_gateway.gateways import recorded
 from tests.model_gateway.record_vllm import replayed
@@ -68,6 +70,7 @@ def test_side_calls_are_told_by_their_models(tmp_path, address):
 
 def test_every_setting_is_a_keyword():
     assert [*GatewayKeywords.__annotations__] == [setting.name for setting in SETTINGS]
+    assert [*ReceiverKeywords.__annotations__] == [setting.name for setting in OF_RECEIVER]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +80,10 @@ def test_every_setting_is_a_keyword():
         ("ftp://host", {}, "not the address of a model server"),
         ("http://host", {"tokens": "exakt"}, "passthrough, exact"),
         ("http://host", {"listen": "here"}, "HOST:PORT"),
+        ("http://host", {"scrub": "of"}, "on, content, mark, off"),
+        ("http://host", {"rollout_spans": "agent*"}, "a list of texts"),
+        ("http://host", {"tls_key": "key.pem"}, "TLS needs both"),
+        ("http://host", {"grace": -1}, "0 or more"),
     ],
 )
 def test_what_makes_no_sense_is_said_at_the_start(tmp_path, upstream, options, said):

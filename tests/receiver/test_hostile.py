@@ -252,7 +252,7 @@ def test_slow_headers(server):
 
 
 def test_a_slow_body(tmp_path):
-    options = ReceiverOptions(http=Address("127.0.0.1", 0), folder=tmp_path, bodies=BodyLimits(seconds=0.2))
+    options = ReceiverOptions(http=Address("127.0.0.1", 0), dir=tmp_path, limits=BodyLimits(seconds=0.2))
     receiver = Receiver(options)
     receiver.start()
     try:
