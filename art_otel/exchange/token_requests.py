@@ -18,8 +18,8 @@ servers.
 import logging
 import re
 import time
-from collections.abc import Mapping
-from typing import Final, NamedTuple, cast
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -237,15 +237,20 @@ NO_ADDITIONS: Final = RequestAdditions()
 """The additions of a request that is sent as it came."""
 
 
+class _HasStatus(Protocol):
+    @property
+    def status(self) -> int:
+        """The status of an answer."""
+        ...
+
+
+_Answer = TypeVar("_Answer", bound=_HasStatus)
+
+
 class TokenAsking:
     """What art-otel asks a server for with one request: `additions`, which become less after each refusal.
 
-    asking = token_requests.begin(server, path, request)
-    answer = send(asking.additions)
-    while asking.may_be_why(answer.status):
-        asking.ask_less(answer.status, answer.body)
-        answer = send(asking.additions)
-        asking.answered(answer.status)
+    `ask` tells how it is used. The client's hook does the same where the client sends.
     """
 
     def __init__(
@@ -261,6 +266,17 @@ class TokenAsking:
         self._refused = 0
         self._refusal = b""
         self.additions = RequestAdditions(ask, missing_fields(ask, request))
+
+    async def ask(
+        self, send: Callable[[RequestAdditions], Awaitable[_Answer]], read: Callable[[_Answer], Awaitable[bytes]]
+    ) -> _Answer:
+        """Send a request with the additions, and after each refusal of them with less, in the end without any."""
+        answer = await send(self.additions)
+        while self.may_be_why(answer.status):
+            self.ask_less(answer.status, await read(answer))
+            answer = await send(self.additions)
+            self.answered(answer.status)
+        return answer
 
     def may_be_why(self, status: int) -> bool:
         """Whether an answer with this status may be a refusal of the additions."""

@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -28,7 +29,7 @@ from art_otel.exchange.api_dialects import API_DIALECTS, CHAT, dialect_of
 from art_otel.exchange.chat_request import UntranslatableError
 from art_otel.exchange.exchange import FIRST_REFUSAL, Exchange
 from art_otel.exchange.failures import CallFailure
-from art_otel.exchange.token_requests import TokenRequests
+from art_otel.exchange.token_requests import NO_ADDITIONS, RequestAdditions, TokenRequests
 from art_otel.http import CONNECTION, Answering, BodyLimits, RawHeaders, WebPageCheck
 from art_otel.model_gateway.addresses import (
     MAY_NAME,
@@ -45,7 +46,7 @@ from art_otel.model_gateway.forwarding import Forwarding
 from art_otel.model_gateway.id_server import read
 from art_otel.model_gateway.other_requests import UnreadRequests, may_sample
 from art_otel.model_gateway.own_answers import error_response, last_of_rollout, send_error, untranslatable
-from art_otel.model_gateway.relayed_call import AppRollouts, Recorder, RelayedCall, WorkerRecorder
+from art_otel.model_gateway.relayed_call import Recorder, RelayedCall
 from art_otel.model_gateway.rollout_paths import RolloutPaths
 from art_otel.model_gateway.rollouts import Rollouts, call_span, gateway_resource, now_ns, unread_span
 from art_otel.model_gateway.server_abilities import ServerAbilities
@@ -60,6 +61,9 @@ from art_otel.tracing.internal_errors import InternalErrorHandler
 
 if TYPE_CHECKING:
     from starlette.routing import Route
+
+    from art_otel.model_gateway.in_process import LocalGateway
+    from art_otel.model_gateway.worker import GatewayWorker
 
 LIMITS: Final = BodyLimits(all_bytes=1 << 30, seconds=300.0)
 """Limits for the bodies of requests, which are held in memory until their calls are recorded."""
@@ -109,12 +113,12 @@ class GatewayOptions(GatewaySettings):
 class Gateway:
     """A receiver with the model servers behind the same address; it is the receiver's `Front`.
 
-    `app` has the rollouts of the app around this gateway, if there is one. `worker` is given to one of several worker
-    processes, which has no receiver of its own. Raises UsageError for invalid options.
+    `app` has the rollouts of the app around this gateway, if there is one, and records their calls itself. `worker` is
+    given to one of several worker processes, which has no receiver of its own. Raises UsageError for invalid options.
     """
 
     def __init__(
-        self, options: GatewayOptions, app: AppRollouts | None = None, worker: WorkerRecorder | None = None
+        self, options: GatewayOptions, app: "LocalGateway | None" = None, worker: "GatewayWorker | None" = None
     ) -> None:
         self.options = options
         self._models = read_models(options.models)
@@ -392,23 +396,15 @@ class Gateway:
                 if exact is not None:
                     return exact
         asking = self._token_requests.begin(upstream.url, exchange.path, exchange.settings)
-        exchange.added = asking.additions
-        answered = await self._send(call)
-        while asking.may_be_why(answered.status):
-            asking.ask_less(answered.status, await read(answered))
-            exchange.added = asking.additions
-            answered = await self._send(call)
-            asking.answered(answered.status)
-        return answered
+        return await asking.ask(partial(self._send, call), read)
 
-    async def _send(self, call: RelayedCall) -> Answer:
+    async def _send(self, call: RelayedCall, added: RequestAdditions = NO_ADDITIONS) -> Answer:
         headers, exchange, body = call.headers, call.exchange, call.body
         if exchange is not None:
-            body = exchange.body
-            if exchange.added.is_hidden:
-                added = exchange.added.ask.headers.items()
-                headers = [*headers, *((name.encode(), value.encode()) for name, value in added)]
-                body = exchange.added.body(exchange.fields) or body
+            exchange.added, body = added, exchange.body
+            if added.is_hidden:
+                headers = [*headers, *((name.encode(), value.encode()) for name, value in added.ask.headers.items())]
+                body = added.body(exchange.fields) or body
         return await self._upstreams.send(call.upstream, call.method, call.path, headers, body)
 
     async def _hand_on(self, call: RelayedCall, answered: AnyAnswer, answering: Answering) -> None:

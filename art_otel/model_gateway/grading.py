@@ -23,10 +23,10 @@ from art_otel.exchange.api_dialects import API_DIALECTS, CHAT
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.chat_request import entries_of, mapping_of
 from art_otel.exchange.exchange import Exchange, response_body
-from art_otel.exchange.token_requests import TokenRequests
+from art_otel.exchange.token_requests import RequestAdditions, TokenRequests
 from art_otel.model_gateway.id_server import OK, IdServer, read
 from art_otel.model_gateway.server_abilities import COMPLETION_IDS, ServerAbilities
-from art_otel.model_gateway.upstreams import Upstreams
+from art_otel.model_gateway.upstreams import Answer, Upstreams
 from art_otel.spans import Value
 
 IdsOf: TypeAlias = Literal["whole", "with holes", "none"]
@@ -143,20 +143,16 @@ def _first(entries: Value) -> Mapping[str, Value]:
 async def _sample(server: IdServer, request: AnswerFields) -> Exchange | None:
     """An answer with ids, asked for in the gateway's way; None where the server answers with an error."""
     exchange = Exchange("chat", CHAT.path, _ENCODE(request), 0)
-    asking = TokenRequests().begin(server.upstream.url, CHAT.path, exchange.request)
-    while True:
-        exchange.added = asking.additions
-        headers = [(name.encode(), value.encode()) for name, value in exchange.added.ask.headers.items()]
+
+    async def send(added: RequestAdditions) -> Answer:
+        headers = [(name.encode(), value.encode()) for name, value in added.ask.headers.items()]
         asker = IdServer(server.servers, server.upstream, [*server.headers, *headers])
-        body = msgspec.json.decode(exchange.added.body(exchange.fields) or exchange.body)
-        answered = await asker.send(CHAT.path, body)
-        content = await read(answered)
-        if asking.may_be_why(answered.status):
-            asking.ask_less(answered.status, content)
-            continue
-        exchange.begin(answered.status, answered.headers.get(b"content-type", b""))
-        exchange.take(content)
-        return exchange if answered.status == OK else None
+        return await asker.send(CHAT.path, msgspec.json.decode(added.body(exchange.fields) or exchange.body))
+
+    answered = await TokenRequests().begin(server.upstream.url, CHAT.path, exchange.request).ask(send, read)
+    exchange.begin(answered.status, answered.headers.get(b"content-type", b""))
+    exchange.take(await read(answered))
+    return exchange if answered.status == OK else None
 
 
 def _ids_of(exchange: Exchange) -> IdsOf:

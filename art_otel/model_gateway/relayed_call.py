@@ -1,16 +1,9 @@
-"""Relayed call: one request on its way through the gateway, and the interfaces of those who record it.
-
-RelayedCall     one request, from its arrival until it was answered and recorded
-Recorder        what the gateway writes to: its own receiver, or, in a worker, a stand-in for the parent's receiver
-AppRollouts     the app around a gateway, which records the calls of its own rollouts itself
-"""
+"""Relayed call: one request on its way through the gateway, and what the gateway records it with."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
-
-from starlette.types import Scope
 
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.exchange import Exchange
@@ -63,7 +56,7 @@ class RelayedCall:
 
 
 class Recorder(Protocol):
-    """What a gateway writes to: a Receiver, or a worker's stand-in for one."""
+    """What a gateway writes to: its own receiver, or, in a worker, the worker's stand-in for the parent's receiver."""
 
     @property
     def bodies(self) -> Bodies:
@@ -82,46 +75,4 @@ class Recorder(Protocol):
 
     def keep_open(self, rollout_ids: Sequence[str]) -> None:
         """Begin the grace of these rollouts anew, because they are known to run."""
-        ...
-
-
-class WorkerRecorder(Recorder, Protocol):
-    """The recorder of a gateway that is one of several worker processes."""
-
-    def begin_call(self, rollout: GatewayRollout, start_ns: int) -> int | None:
-        """Note a call in memory that the parent shares, in case this worker dies.
-
-        Returns the slot; None where all are taken.
-        """
-        ...
-
-    def end_call(self, slot: int) -> None:
-        """Free the slot of a call that was recorded."""
-        ...
-
-    async def is_elsewhere(self, scope: Scope, body: bytes, key: str) -> bool:
-        """If another worker has the rollout `key`, give it the request, and return True."""
-        ...
-
-
-class AppRollouts(Protocol):
-    """The rollouts that run in the gateway's own process, whose calls the app's tracer records."""
-
-    def begin(self, exchange: Exchange, address: RequestAddress, server: str) -> Callable[[], None] | None:
-        """Begin the span of a call, and return a function that ends it; None if the rollout is not the app's."""
-        ...
-
-    def reached_limit(self, address: RequestAddress, max_calls: int | None) -> int | None:
-        """The limit of calls of a rollout that has reached the limit.
-
-        None where another call may begin, or the rollout is not the app's.
-        """
-        ...
-
-    def note_unread(self, request: str, start_ns: int, address: RequestAddress, server: str) -> bool:
-        """Record a request that could not be read; False if its rollout is not the app's."""
-        ...
-
-    def has(self, rollout_id: str) -> bool:
-        """Whether the rollout runs in this app."""
         ...

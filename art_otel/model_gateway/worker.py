@@ -140,7 +140,7 @@ def calls_of(folder: Path, number: int) -> Path:
 
 
 class GatewayWorker:
-    """The gateway of a worker; it is the gateway's `WorkerRecorder`, too. It writes its reports to a descriptor."""
+    """The gateway of a worker; it is what the gateway writes to, too. It sends its reports to a descriptor."""
 
     def __init__(self, start: WorkerStart, reports: int) -> None:
         self._start = start
