@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from art_otel import storage
 from art_otel.errors import UsageError
+from art_otel.receiver import settings
 from art_otel.sources import Limits, option_of
 
 _UNITS: Final = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "": 1}
@@ -45,16 +46,6 @@ def destination_or_store(text: str) -> Path | str:
     return text if storage.is_url(text) else destination(text)
 
 
-def seconds(text: str) -> float:
-    """Read a time as `seconds_of` does. Raises ArgumentTypeError for what is none."""
-    from art_otel.conversion import seconds_of  # noqa: PLC0415 # loads only for who gives a time
-
-    try:
-        return seconds_of(text)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def add_settings(parser: argparse.ArgumentParser, settings: Iterable["Field[Any]"], *names: str) -> None:
     """Add the flag of each setting (or of those with these names), made of its field: `max_calls` is --max-calls.
 
@@ -66,7 +57,7 @@ def add_settings(parser: argparse.ArgumentParser, settings: Iterable["Field[Any]
             continue
         flag = more.pop("flag", f"--{setting.name.replace('_', '-')}")
         default = setting.default if setting.default_factory is MISSING else setting.default_factory()
-        if "type" in more:
+        if more.get("type", int) is not int:  # argparse itself says what is no `int`
             more["type"] = _read(more["type"])
         # argparse appends to the list that is the default.
         parser.add_argument(flag, dest=setting.name, default=[] if default == () else default, **more)
@@ -127,3 +118,7 @@ def _parse_count(text: str) -> int:
     if not _IS_COUNT(text):
         raise ValueError(f"{text!r} is not a whole number")
     return int(text)
+
+
+seconds: Final = _read(settings.seconds)
+"""Reads a time such as 90s or 30d, for argparse."""

@@ -19,6 +19,9 @@ from art_otel.spans import Value
 WireDialect: TypeAlias = Literal["chat", "completions", "responses", "messages", "gemini"]
 """The API in which a completion is asked for."""
 
+SAMPLED: Final = ("choices", "output", "content", "candidates")
+"""The field of an answer, in each dialect, that has what was sampled."""
+
 
 class AnswerAssembler(Protocol):
     """Joins the events that a stream has sent so far."""

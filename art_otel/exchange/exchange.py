@@ -25,8 +25,8 @@ from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.conventions.exchanges import GEMINI_RESPONSE_ID
 from art_otel.conventions.values import UNREADABLE, RawFields, json_object, raw_fields
 from art_otel.exchange.api_dialects import API_DIALECTS, asked_in_path
-from art_otel.exchange.assembly import AnswerAssembler, GeminiAssembler, WireDialect, gemini_responses
-from art_otel.exchange.failures import FAILED_STATUS, SAMPLED, CallFailure, failure_in, failure_message, failure_of
+from art_otel.exchange.assembly import SAMPLED, AnswerAssembler, GeminiAssembler, WireDialect, gemini_responses
+from art_otel.exchange.failures import FAILED_STATUS, CallFailure, failure_in, failure_message, failure_of
 from art_otel.exchange.token_requests import NO_ADDITIONS
 from art_otel.scrubbing import plainly_escaped
 from art_otel.spans import Value
@@ -42,9 +42,9 @@ _BEGUN: Final[dict[str, list[Value]]] = {
 }
 """The fields of an empty answer, for a stream that was closed before the first sampled text came."""
 _EVENTS: Final = b"text/event-stream"
-FIRST_REFUSAL: Final = 400
+FIRST_ERROR: Final = 400
 LONGEST_ANSWER: Final = 256 << 20
-"""A longer answer (in bytes) is passed on, but not kept; requests have a limit of their own."""
+"""A longer answer (in bytes) reaches its reader, but is not kept, and its call says so. Requests have other limits."""
 
 
 class HasAttributes(Protocol):
@@ -63,11 +63,11 @@ class HasAttributes(Protocol):
 class Exchange:
     """A request, and its answer as far as it has come. Feed the answer by `begin` and `take`; then read `answer`.
 
-    - `path`: without doubled slashes. `body`: the request as the app sent it. `added`: what art-otel adds to it.
+    - `path`: without doubled slashes. `body`: the request as the app sent it. `added`: what the gateway adds to it.
     - `policy_version`: of the weights, if the server or the app names one; `policy_version_end`: when the answer ended.
     - `sampled`: more attributes, where the gateway sampled it from ids.
-    - `streamed`: the answer that comes as events; None for a whole one. `closed_by_app`: that its reader closed it
-      before its end, and what that means; None where it did not.
+    - `streamed`: the answer that comes as events; None for a whole one. `closed_by_app`: its reader closed it before
+      its last event, and what that means. It is written only where the answer does not say how it ended.
     - `translation`: set where the app asked in another dialect; this exchange is in the server's dialect.
     """
 
@@ -92,13 +92,13 @@ class Exchange:
     @cached_property
     def request(self) -> dict[str, Value]:
         """The request's fields; {} where it is no JSON object."""
-        body = json_object(self.body) or {}
+        body = json_object(self.body.removeprefix(BOM_UTF8)) or {}
         return {**body, **asked_in_path(self.path)} if body and self.dialect == "gemini" else body
 
     @cached_property
     def fields(self) -> RawFields:
         """The request's fields with their values as undecoded JSON; {} where it is no JSON object."""
-        return raw_fields(self.body)
+        return raw_fields(self.body.removeprefix(BOM_UTF8))
 
     @cached_property
     def settings(self) -> dict[str, Value]:
@@ -139,7 +139,7 @@ class Exchange:
     def begin(self, status: int, content_type: bytes) -> None:
         """Take the status and the content type of the answer."""
         self._status = status
-        if status >= FIRST_REFUSAL:
+        if status >= FIRST_ERROR:
             return
         if content_type.startswith(_EVENTS):
             assembler = API_DIALECTS[self.dialect].assembler
@@ -190,7 +190,7 @@ class Exchange:
         for piece in pieces:
             self.take(piece)
 
-    def close(self, closed_by_app: "StreamClose | None") -> None:
+    def note_closed(self, closed_by_app: "StreamClose | None") -> None:
         """Note that the reader closed the stream before its end; None: it reads on, as far as is known."""
         self._forget()
         self.closed_by_app = closed_by_app
@@ -224,7 +224,7 @@ class Exchange:
     @property
     def _has_answer(self) -> bool:
         """Whether there is an answer to be kept: no error, not too long, and of a stream its reader had a part."""
-        if self._status >= FIRST_REFUSAL or self.is_cut:
+        if self._status >= FIRST_ERROR or self.is_cut:
             return False
         return self.streamed is None or self.streamed.has_begun or self.closed_by_app is not None
 
@@ -252,12 +252,14 @@ class Exchange:
         if self.streamed is None:
             is_object = self._answer_head is not None or self.answer is not None
             return self._whole if is_object else None
-        return self.streamed.json() if self.closed_by_app is None else msgspec.json.encode(self.answer)
+        chunks = self.streamed.joined_chunks
+        is_whole = chunks is not None and self.closed_by_app is None
+        return chunks.json() if chunks is not None and is_whole else msgspec.json.encode(self.answer)
 
     @cached_property
     def _answer_head(self) -> "AnswerHead | None":
         """Id, error and status of a whole answer; None where the whole body must be decoded for them."""
-        if self.streamed is not None or self._status >= FIRST_REFUSAL or self.dialect == "gemini":
+        if self.streamed is not None or self._status >= FIRST_ERROR or self.dialect == "gemini":
             return None
         try:
             return _ANSWER_HEAD.decode(self._whole)
@@ -271,24 +273,24 @@ class Exchange:
             return None
         if self._answer_head is not None:
             said = self._answer_head.id
-        elif self.streamed is not None:
-            said = self.streamed.response_id
         else:
-            said = id_of(self.answer or {})
+            chunks = None if self.streamed is None else self.streamed.joined_chunks
+            said = id_of((self.answer or {}) if chunks is None else chunks.head)
         return said if isinstance(said, str) and said else None
 
     def why_failed(self) -> CallFailure | None:
         """Why the call failed: by its connection, its status, or an error in the answer. None where it did not fail."""
+        answer = self.answer if self.dialect == "gemini" else None  # an array shows its error only when it is read
         said = None if self.streamed is None else self.streamed.failure
         if self.failure is not None:
             return self.failure if said is None or self.failure.message else self.failure._replace(message=said.message)
-        if self._status >= FIRST_REFUSAL:
+        if self._status >= FIRST_ERROR:
             return CallFailure(str(self._status), failure_message(json_object(self._whole) or {}))
         if self.streamed is not None and self.dialect != "gemini":
             return said
         head = self._answer_head
         is_sound = head is not None and not head.error and head.status != FAILED_STATUS
-        return None if is_sound else said or failure_in(self.answer or {})
+        return None if is_sound else said or failure_in(answer or self.answer or {})
 
 
 class AnswerHead(msgspec.Struct):
@@ -388,6 +390,7 @@ class StreamedAnswer:
     - `has_begun`: the reader has a piece of it. `is_over`: the event that ends the answer has come. `is_done`: that was
       the mark `[DONE]`.
     - `failure`: the error in an event. `is_cut`: the answer is too long, so that no more events are joined.
+    - `joined_chunks`: the chunks of Chat Completions and Completions joined; None for other dialects.
     - `held`: bytes that are not passed on yet, because the reader may take them for the end.
     """
 
@@ -401,12 +404,12 @@ class StreamedAnswer:
         self._taken_bytes = 0
         self._splitter = EventSplitter()
         self._assembler = assembler
-        self._joined_chunks = assembler if isinstance(assembler, JoinedChunks) else None
+        self.joined_chunks = assembler if isinstance(assembler, JoinedChunks) else None
 
     def take(self, piece: bytes) -> list[ServerSentEvent]:
         """Read the next bytes, and return the events that end in them."""
         self._count(piece)
-        events, joined = self._splitter.take(piece), None if self.is_cut else self._joined_chunks
+        events, joined = self._splitter.take(piece), None if self.is_cut else self.joined_chunks
         for event in events:  # an event that is no JSON object is passed on and has no meaning
             chunk = None if joined is None else read_text_chunk(event.data)
             if chunk is not None and joined is not None and joined.add_text(chunk):
@@ -448,7 +451,7 @@ class StreamedAnswer:
         listed = b"[%b]" % b",".join(data)
         if b"\n" in listed or b"\r" in listed or self._taken_bytes + len(listed) > LONGEST_ANSWER:
             return False
-        if self._joined_chunks is None or not self._joined_chunks.add_all(listed):
+        if self.joined_chunks is None or not self.joined_chunks.add_all(listed):
             try:
                 objects = _OBJECTS.decode(listed)
             except UNREADABLE:
@@ -473,15 +476,6 @@ class StreamedAnswer:
     def body(self) -> dict[str, Value]:
         """The body that the events make together, as far as they came."""
         return self._assembler.body()
-
-    def json(self) -> bytes:
-        """The body of `body` as JSON."""
-        return msgspec.json.encode(self.body()) if self._joined_chunks is None else self._joined_chunks.json()
-
-    @property
-    def response_id(self) -> str | None:
-        """The id of the answer in its events; None where there is none."""
-        return values.text(id_of(self.body() if self._joined_chunks is None else self._joined_chunks.head))
 
     def rest(self) -> bytes:
         """The bytes of an event that has not ended."""
@@ -535,28 +529,35 @@ class GeminiArray(StreamedAnswer):
 
 
 def request_body(exchange: Exchange) -> dict[str, Value]:
-    """The attribute with the request's body as it was sent; {} for a body that is no JSON object."""
+    """The attribute with the request's body as it was sent; {} for a body that cannot be a JSON object."""
     if exchange.dialect == "gemini":  # model and `stream` are in the path of the request, and are added to its body
         return {names.REQUEST_BODY: msgspec.json.encode(exchange.request).decode()} if exchange.request else {}
+    # Not parsed: in an app that would cost more than all the rest.
     body = exchange.body.removeprefix(BOM_UTF8).lstrip()
-    return {names.REQUEST_BODY: plainly_escaped(body)} if body.startswith(b"{") else {}
+    plain = plainly_escaped(body) if body.startswith(b"{") else None
+    return {} if plain is None else {names.REQUEST_BODY: plain}
 
 
 def response_body(exchange: Exchange) -> dict[str, Value]:
     """The attributes of an answer that has ended: its body (joined where it streamed), its id, and further facts."""
-    attributes = facts_of(exchange)
-    if (body := exchange.answer_body()) is not None:
-        attributes[names.RESPONSE_BODY] = plainly_escaped(body)
+    attributes = other_facts(exchange)
+    body = exchange.answer_body()
+    if body is not None and (plain := plainly_escaped(body)) is not None:
+        attributes[names.RESPONSE_BODY] = plain
         if (response_id := exchange.response_id) is not None:
             attributes[RESPONSE_ID] = response_id  # rewards name the id, and are matched before the body is decoded
     return attributes
 
 
-def facts_of(exchange: Exchange) -> dict[str, Value]:
-    """The attributes of what is known of an answer beside its body."""
+def other_facts(exchange: Exchange) -> dict[str, Value]:
+    """The attributes of what is known of an exchange beside its bodies."""
     attributes: dict[str, Value] = {}
     if exchange.is_cut:
         attributes[names.MISSING] = ["answer"]
+    if exchange.translation is not None and exchange.translation.dialect != exchange.dialect:
+        attributes[names.TRANSLATED_FROM] = exchange.translation.dialect
+        if exchange.translation.left_out:
+            attributes[names.LEFT_OUT] = [*exchange.translation.left_out]
     if exchange.sampled is not None:
         attributes |= exchange.sampled.attributes()
     if exchange.policy_version is not None:
@@ -564,24 +565,25 @@ def facts_of(exchange: Exchange) -> dict[str, Value]:
         if exchange.policy_version_end not in (None, exchange.policy_version):
             attributes[names.POLICY_VERSION_END] = exchange.policy_version_end
     # Who has the reason why sampling ended has the whole answer, even if it closed the stream before the last event.
-    if exchange.closed_by_app is not None and is_unfinished(exchange.answer or {}):
+    if exchange.closed_by_app is not None and not has_all_ends(exchange.answer or {}, exchange.settings.get("n")):
         attributes[names.CLOSED_BY_APP] = exchange.closed_by_app
     return attributes
 
 
-_RUNNING: Final = (None, "queued", "in_progress")
+_GOES_ON: Final = (None, "queued", "in_progress")
 
 
-def is_unfinished(answer: dict[str, Value]) -> bool:
-    """Whether an answer does not say how sampling ended.
+def has_all_ends(answer: dict[str, Value], asked: Value = None) -> bool:
+    """Whether an answer says how the sampling of each choice ended, of as many choices as were `asked` for.
 
-    A choice without `finish_reason`, a candidate without `finishReason`, a message without `stop_reason`, or a
-    response with a `status` that goes on.
+    Each choice says it by `finish_reason`, a candidate by `finishReason`, a message by `stop_reason`, and a response by
+    a `status` that does not go on.
     """
     if "output" in answer:
-        return answer.get("status") in _RUNNING
+        return answer.get("status") not in _GOES_ON
     if "content" in answer:
-        return answer.get("stop_reason") is None
+        return answer.get("stop_reason") is not None
     choices = values.items(answer.get("choices")) or values.items(answer.get("candidates")) or ()
-    ended = [values.mapping(choice) or {} for choice in choices]
-    return not ended or any(one.get("finish_reason", one.get("finishReason")) is None for one in ended)
+    ends = [values.mapping(choice) or {} for choice in choices]
+    has_all = len(ends) >= (asked if isinstance(asked, int) else 1)
+    return has_all and all(one.get("finish_reason", one.get("finishReason")) is not None for one in ends)

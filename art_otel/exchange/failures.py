@@ -10,10 +10,8 @@ https://ai.google.dev/api/generate-content
 from typing import Final, NamedTuple
 
 from art_otel.conventions import values
+from art_otel.exchange.assembly import SAMPLED
 from art_otel.spans import Value
-
-SAMPLED: Final = ("choices", "output", "content", "candidates")
-"""The field of an answer, in each dialect, that has what was sampled."""
 
 FAILED_STATUS: Final = "failed"
 """The status of a failed response in the body of the Responses API."""
@@ -51,7 +49,7 @@ def failure_of(said: dict[str, Value]) -> CallFailure:
 def failure_message(body: dict[str, Value]) -> str:
     """The message of an error, with its code in brackets where the message does not name the code.
 
-    Reads the forms of OpenAI, Anthropic, FastAPI and TGI. `conventions.failures` uses the same code.
+    Reads the forms of OpenAI, Anthropic, FastAPI and TGI. `conventions.failures` looks for the code in the message.
     """
     said = values.mapping(body.get("response")) or body
     error = values.mapping(said.get("error")) or said

@@ -40,7 +40,7 @@ _REMEMBERED: Final = 600.0
 
 STREAM_OPTIONS: Final = "stream_options"
 _USAGE: Final = "include_usage"
-_RUNNING: Final = "continuous_usage_stats"
+_EACH_USAGE: Final = "continuous_usage_stats"
 """vLLM's option for a usage in every chunk. It works only beside `include_usage`, so an agent that did not ask for that
 gets none; it is left out where art-otel adds `include_usage`."""
 
@@ -66,7 +66,7 @@ def missing_fields(ask: TokenRequest, request: Mapping[str, object]) -> dict[str
         given = request.get(STREAM_OPTIONS)
         options: Mapping[str, object] = cast(Mapping[str, object], given) if isinstance(given, Mapping) else {}
         if not options.get(_USAGE):
-            missing[STREAM_OPTIONS] = {name: options[name] for name in options if name != _RUNNING} | {_USAGE: True}
+            missing[STREAM_OPTIONS] = {name: options[name] for name in options if name != _EACH_USAGE} | {_USAGE: True}
     return missing
 
 
@@ -250,7 +250,7 @@ _Answer = TypeVar("_Answer", bound=_HasStatus)
 class TokenAsking:
     """What art-otel asks a server for with one request: `additions`, which become less after each refusal.
 
-    `ask` tells how it is used. The client's hook does the same where the client sends.
+    `tracing/openai/capture.py` has the loop of `ask` once more, around the method by which openai's client sends.
     """
 
     def __init__(
@@ -302,9 +302,10 @@ class _Accepted(NamedTuple):
 
 
 class TokenRequests:
-    """Says what to ask servers for, and learns from their refusals."""
+    """Says what to ask servers for, and learns from their refusals; `warns` says whether it logs them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, warns: bool = True) -> None:
+        self._warns = warns
         self._accepted: dict[TokenRequestTarget, _Accepted] = {}
         self._since_doubt: dict[TokenRequestTarget, int] = {}
         """How many requests were made since a refusal that named none of the added fields."""
@@ -340,7 +341,7 @@ class TokenRequests:
             return
         self._since_doubt.pop(target, None)
         earlier = self._accepted.get(target)
-        if ask is NOTHING and (earlier is None or earlier.ask is not NOTHING):
+        if self._warns and ask is NOTHING and (earlier is None or earlier.ask is not NOTHING):
             logger.warning(
                 "art-otel: %s refuses requests for token ids and logprobs of %s (status %d); art-otel asks again in "
                 "a few minutes",

@@ -23,11 +23,10 @@ from art_otel.exchange.answer_shapes import AnswerFields, AnswerShape, RequestFa
 from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.chat_request import STREAMED, UntranslatableError, mapping_of
-from art_otel.exchange.exchange import EventSplitter, data_of
+from art_otel.exchange.exchange import FIRST_ERROR, EventSplitter, data_of
 from art_otel.spans import Value
 
 OK: Final = 200
-FIRST_ERROR: Final = 400
 BAD_GATEWAY: Final = 502
 _DONE: Final = b"[DONE]"
 _GEMINI_DATA: Final = re.compile(rb"data: (.*)\r\n\r\n")

@@ -7,7 +7,7 @@
 
 Invariant: each rollout is delivered until it is acknowledged. A loop acknowledges its item by asking for the next one,
 or by leaving the `async with` block without an exception. What a loop got and did not handle, because it ended early,
-is delivered again.
+is delivered again; only rollouts of this process are not, since nothing else holds them.
 
 A group is the trajectories of one `group_key`; a rollout without a group is a group of its own. A group is delivered
 once: when it is full, when its timeout is over, or when nothing more comes. While a group waits, a newer revision of a
@@ -108,7 +108,7 @@ class DeliverySession(Protocol):
 
 
 class DeliveredRollouts:
-    """Finished rollouts, each once, as soon as they have ended.
+    """Finished rollouts, each revision once, as soon as they have ended.
 
         async for trajectory in rollouts:
             ...

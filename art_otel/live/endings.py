@@ -1,12 +1,13 @@
 """Endings: when a rollout has ended. All code that waits for rollouts counts with these.
 
 Invariant: a rollout has ended when its own span has ended and all spans are there that the own span counted. Where only
-a gateway records, the rollout has ended when a request told the gateway so, and all counted calls are there. The order
-of spans and repeated ones change nothing. Without a count, or if a counted span never comes, a rollout counts as ended
-when no span of it came for a grace. A later span opens the rollout again, and its trajectory is the next revision.
+gateways record, it has ended when a request told one of them so, or when all of them were quiet for their grace, and
+all counted calls are there. The order of spans and repeated ones change nothing. Without a count, or if a counted span
+never comes, a rollout counts as ended when no span of it came for a grace. A later span opens the rollout again, and
+its trajectory is the next revision.
 
     who waits                        knows the end by                                 grace
-    RolloutBuffer, in the app        RolloutCounts: spans as they start and end          none: the app sees all spans
+    RolloutBuffer, in the app        RolloutCounts: spans as they start and end          `grace_seconds` of gathering
     Rollouts of a gateway            RolloutCounts: calls as they start and end          since the last call
     ArrivingRollouts, received       SpanTally: spans that came, and what they count  since the last span
     engines/decisions, incremental   SpanTally of all spans of a group                since its files were written to

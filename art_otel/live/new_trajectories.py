@@ -22,6 +22,7 @@ from art_otel.live.assembly import assemble, read_records
 from art_otel.live.delivery import Acknowledgment, DeliveredRollouts, DeliveredTrajectory, Key, Question
 from art_otel.live.limits import GRACE
 from art_otel.spool import NewLines, note_taken
+from art_otel.trajectories import note_gathered
 
 if TYPE_CHECKING:
     from art_otel.trajectories import Trajectory
@@ -75,6 +76,8 @@ class NewTrajectories(DeliveredRollouts):
         taken = self._cursor.look(Question(handled=self._handled, count=sys.maxsize))
         self._handled = []
         self._cursor.acknowledge([one.acknowledgment for one in taken])
+        for one in taken:
+            note_gathered(one.trajectory)
         return [one.trajectory for one in taken]
 
 

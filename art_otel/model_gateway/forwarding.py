@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 
 from art_otel.conventions.exchanges import whole
 from art_otel.errors import UsageError
-from art_otel.exchange.exchange import FIRST_REFUSAL
+from art_otel.exchange.exchange import FIRST_ERROR
 from art_otel.model_gateway.addresses import baggage_of
 from art_otel.model_gateway.rollouts import GatewayRollout, Rollouts
 from art_otel.model_gateway.upstreams import Connections, UpstreamError
-from art_otel.receiver.ingest import RUNNING, ReceiverMetrics, encode_lines, encode_request
+from art_otel.receiver.ingest import RUNNING_PATH, ReceiverMetrics, encode_lines, encode_request
 from art_otel.spans import LogRecord, Span
 
 logger = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class Forwarding:
             except (UpstreamError, TimeoutError) as error:
                 why = str(error) or type(error).__name__
                 continue
-            if status < FIRST_REFUSAL:
+            if status < FIRST_ERROR:
                 self._metrics.add("art_otel_gateway_forwarded_spans_total", spans)
                 self._is_out = False
                 return
@@ -250,11 +250,11 @@ class RunningCallsReport:
     async def _send(self, body: bytes) -> bool:
         """Send a report; False if it must be sent again, because the receiver did not answer or asked for that."""
         try:
-            status = await self._post(body, RUNNING)
+            status = await self._post(body, RUNNING_PATH)
         except (UpstreamError, TimeoutError):
             return False
         if status in _AGAIN:
             return False
-        if status >= FIRST_REFUSAL:
+        if status >= FIRST_ERROR:
             self._not_before = asyncio.get_running_loop().time() + _ASK_AGAIN
         return True

@@ -27,7 +27,7 @@ from art_otel.data.model_names import ANOTHER_MODEL, is_among
 from art_otel.errors import UsageError
 from art_otel.exchange.api_dialects import API_DIALECTS, CHAT, dialect_of
 from art_otel.exchange.chat_request import UntranslatableError
-from art_otel.exchange.exchange import FIRST_REFUSAL, Exchange
+from art_otel.exchange.exchange import FIRST_ERROR, Exchange
 from art_otel.exchange.failures import CallFailure
 from art_otel.exchange.token_requests import NO_ADDITIONS, RequestAdditions, TokenRequests
 from art_otel.http import CONNECTION, Answering, BodyLimits, RawHeaders, WebPageCheck
@@ -54,7 +54,7 @@ from art_otel.model_gateway.settings import GatewaySettings, read_models
 from art_otel.model_gateway.translating import Translating, chat_exchange, chat_headers
 from art_otel.model_gateway.upstreams import Answer, UnreachableError, UpstreamError, Upstreams
 from art_otel.receiver.export import ExportRefusedError
-from art_otel.receiver.ingest import RUNNING, UNWRITABLE
+from art_otel.receiver.ingest import RUNNING_PATH, UNWRITABLE
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from art_otel.spans import Span
 from art_otel.tracing.internal_errors import InternalErrorHandler
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 LIMITS: Final = BodyLimits(all_bytes=1 << 30, seconds=300.0)
 """Limits for the bodies of requests, which are held in memory until their calls are recorded."""
 
-_OWN_PATHS: Final = ("/healthz", "/metrics", "/v1/traces", f"/v1/traces{RUNNING}", "/v1/logs")
+_OWN_PATHS: Final = ("/healthz", "/metrics", "/v1/traces", f"/v1/traces{RUNNING_PATH}", "/v1/logs")
 _OWN_PREFIX: Final = "/v1/rollouts/"
 
 
@@ -367,7 +367,7 @@ class Gateway:
             exchange = call.exchange
             if exchange is not None and not (call.is_recorded or exchange.failure):
                 if exchange.has_sampled:  # the agent saw enough: its stream is a turn that was left, and no failure
-                    exchange.close("left")
+                    exchange.note_closed("left")
                 else:
                     exchange.failure = CallFailure("CancelledError")
             raise
@@ -414,7 +414,7 @@ class Gateway:
         """
         exchange, translation = call.exchange, call.translation
         if exchange is None:
-            if call.may_sample and answered.status < FIRST_REFUSAL:
+            if call.may_sample and answered.status < FIRST_ERROR:
                 self._note_unread(call)
             call.has_begun = True
             await answering.begin(answered.status, _kept_headers(answered))

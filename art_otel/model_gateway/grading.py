@@ -149,7 +149,7 @@ async def _sample(server: IdServer, request: AnswerFields) -> Exchange | None:
         asker = IdServer(server.servers, server.upstream, [*server.headers, *headers])
         return await asker.send(CHAT.path, msgspec.json.decode(added.body(exchange.fields) or exchange.body))
 
-    answered = await TokenRequests().begin(server.upstream.url, CHAT.path, exchange.request).ask(send, read)
+    answered = await TokenRequests(warns=False).begin(server.upstream.url, CHAT.path, exchange.request).ask(send, read)
     exchange.begin(answered.status, answered.headers.get(b"content-type", b""))
     exchange.take(await read(answered))
     return exchange if answered.status == OK else None

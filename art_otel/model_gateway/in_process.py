@@ -167,10 +167,12 @@ async def gateway(
                 art_otel.reward(score(task))
 
     Inside a rollout, `url()` is an address of this rollout: calls to it belong to the rollout. Calls to other addresses
-    of the gateway are kept below `dir`. The settings are the options of `art-otel gateway`: `tokens`, `keep_reasoning`,
-    `policy_version_header`, `models` (names or globs, `!` excludes, such as `["policy-*", "!*judge*"]`: calls that ask
-    for another model are marked as untrained), `translate`, `max_calls`; and those of `art_otel.receive` for its
-    receiver. Raises UsageError for an address or a setting that cannot be used.
+    of the gateway are kept below `dir` (default: ART_OTEL_DIR, else .art).
+
+    The settings are the options of `art-otel gateway`: `tokens`, `keep_reasoning`, `policy_version_header`, `models`
+    (names or globs, `!` excludes, such as `["policy-*", "!*judge*"]`: calls that ask for another model are marked as
+    untrained), `translate`, `max_calls`; and those of `art_otel.receive` for its receiver. Raises UsageError for an
+    address or a setting that cannot be used.
     """
     of_receiver, of_gateway = keywords_of_receiver(settings)
     options = GatewayOptions(

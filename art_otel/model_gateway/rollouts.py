@@ -415,13 +415,8 @@ def begun_call(exchange: Exchange, address: RequestAddress, server: str) -> tupl
 
 def _begun(exchange: Exchange, address: RequestAddress, server: str) -> tuple[str, dict[str, Value]]:
     """The name of a call's span, and its attributes besides the bodies."""
-    translation = exchange.translation
     name, identity = call_identity(exchange.dialect, exchange.path, exchange.model, server)
     attributes = dict(identity)
-    if translation is not None and translation.dialect != exchange.dialect:
-        attributes[names.TRANSLATED_FROM] = translation.dialect
-        if translation.left_out:
-            attributes[names.LEFT_OUT] = [*translation.left_out]
     if address.untrained is not None:
         attributes[names.UNTRAINED] = address.untrained
     return name, attributes

@@ -140,7 +140,7 @@ def calls_of(folder: Path, number: int) -> Path:
 
 
 class GatewayWorker:
-    """The gateway of a worker; it is what the gateway writes to, too. It sends its reports to a descriptor."""
+    """A worker: it runs a Gateway, and is the Recorder of that gateway. It writes reports to a descriptor."""
 
     def __init__(self, start: WorkerStart, reports: int) -> None:
         self._start = start

@@ -22,6 +22,7 @@ from art_otel.live.delivery import Key
 from art_otel.receiver.assembler import Assembler, EncodedTrajectory
 from art_otel.receiver.index import Finished, SpooledRolloutIndex
 from art_otel.receiver.ingest import ReceiverMetrics
+from art_otel.receiver.settings import ReceiverSettings
 from art_otel.sources import Record
 from art_otel.spool import NewLines, SpooledLine, lines_of, remove_file, spool_files
 
@@ -51,37 +52,34 @@ class FinishedRollouts:
     """Puts rollouts that have ended into the index, and then calls `when_finished`.
 
     - `spool`: the folder of all runs. Its earlier files are read again, as far as the index does not know them as done.
-    - `grace`: seconds without a new span after which a rollout counts as ended.
-    - `retain`: spool files are removed if nothing was written to them for so many seconds and all their rollouts were
-      delivered. None keeps all files.
-    - `rollout_spans`, `rollout_attributes`: say what is a rollout, as in `build_trajectories`.
+    - `settings`: say what is a rollout, when it counts as ended, and how long its files are kept.
     - `follows`: a folder of the spool in which other processes write; their new lines are read there. Lines that this
       process writes come by `add` instead.
     """
 
-    def __init__(  # noqa: PLR0913 # where it reads, whom it tells, and what a rollout is
+    def __init__(
         self,
         spool: Path,
         index: SpooledRolloutIndex,
         metrics: ReceiverMetrics,
         when_finished: Callable[[], None],
-        *,
-        grace: float,
-        retain: float | None = None,
-        rollout_spans: Iterable[str] = (),
-        rollout_attributes: Iterable[str] = (),
-        follows: Path | None = None,
+        settings: ReceiverSettings,
+        follows: Path | None,
     ) -> None:
         self._spool = spool
         self._follows = follows
         self._index = index
         self._metrics = metrics
         self._when_finished = when_finished
-        self._retain = retain
-        names = tuple(rollout_attributes)
-        self._arriving = ArrivingRollouts(grace=grace, max_age=_MEMORY_SECONDS, archive=index, rollout_attributes=names)
+        self._retain = settings.retain
+        self._arriving = ArrivingRollouts(
+            grace=settings.grace,
+            max_age=_MEMORY_SECONDS,
+            archive=index,
+            rollout_attributes=settings.rollout_attributes,
+        )
         self._lock = threading.Lock()
-        self._assembler = Assembler(tuple(rollout_spans), names)
+        self._assembler = Assembler(settings.rollout_spans, settings.rollout_attributes)
         self._news = threading.Event()
         self._tell: Callable[[], None] = lambda: None
         self._closing = False

@@ -1,4 +1,4 @@
-"""RolloutIndex: what a receiver knows of finished rollouts, in an SQLite database beside the spool.
+"""SpooledRolloutIndex: what a receiver knows of finished rollouts, in an SQLite database beside the spool.
 
     finished       where the lines of each finished rollout stand, and facts for selections
     pending        (consumer, rollout): the consumer has not acknowledged the rollout

@@ -216,7 +216,7 @@ _ENCODINGS: Final[dict[str, Encoding]] = {"application/x-protobuf": "protobuf", 
 _TYPES: Final = {encoding: kind for kind, encoding in _ENCODINGS.items()}
 
 
-RUNNING: Final = "/running"
+RUNNING_PATH: Final = "/running"
 """The end of the path for the starts of spans that still run. No exporter sends those; only our gateways do."""
 
 
@@ -242,7 +242,7 @@ def otlp_routes(ingest: Ingest, bodies: Bodies, metrics: "ReceiverMetrics") -> l
 
     return [
         Route("/v1/traces", route("traces"), methods=["POST"]),
-        Route(f"/v1/traces{RUNNING}", route("traces"), methods=["POST"]),
+        Route(f"/v1/traces{RUNNING_PATH}", route("traces"), methods=["POST"]),
         Route("/v1/logs", route("logs"), methods=["POST"]),
     ]
 

@@ -1,9 +1,9 @@
 """Receiver: OTLP in, finished rollouts out.
 
-    exporters ─► OTLP/HTTP, OTLP/gRPC ─► Ingest ─► spool ─► FinishedRollouts ─► RolloutIndex ─► Delivery ─► consumers
-                                                               │    ▲
-                                                               ▼    │
-                                                            Assembler: a process
+    exporters ─► OTLP ─► Ingest ─► spool ─► FinishedRollouts ─► SpooledRolloutIndex ─► Delivery ─► consumers
+                                               │    ▲
+                                               ▼    │
+                                            Assembler: a process
 
 Invariant: a span is in the spool before FinishedRollouts hears of it; after a restart FinishedRollouts finds the span
 there. So every acknowledged span is delivered, also after a crash, and a slow consumer slows no exporter. One receiver
@@ -78,8 +78,8 @@ class Front(Protocol):
 class ReceiverOptions(ReceiverSettings):
     """The settings of a receiver, with its addresses.
 
-    `http` and `grpc` are where it listens; no gRPC where that is None. `limits` are those of bodies, and `max_body`
-    may make them wider.
+    `http` and `grpc` are where it listens; no gRPC where that is None. `limits` are those of bodies, but for the size
+    of one, which is `max_body_mib`.
     """
 
     http: Address = field(default=Address.parse(LISTEN))
@@ -89,12 +89,12 @@ class ReceiverOptions(ReceiverSettings):
     @property
     def folder(self) -> Path:
         """Where spool and index are kept."""
-        return Path(self.dir)
+        return Path(self.dir).expanduser()
 
     @property
     def bodies(self) -> BodyLimits:
         """The limits of bodies; together they may have the memory of two of the largest."""
-        largest = self.max_body * _MIB
+        largest = self.max_body_mib * _MIB
         return replace(self.limits, body_bytes=largest, all_bytes=max(self.limits.all_bytes, 2 * largest))
 
     @property
@@ -140,11 +140,8 @@ class Receiver:
             self._index,
             self.metrics,
             self.delivery.tell,
-            grace=options.grace,
-            retain=options.retain,
-            rollout_spans=tuple(options.rollout_spans),
-            rollout_attributes=tuple(options.rollout_attributes),
-            follows=None if listens else self.run,
+            options,
+            None if listens else self.run,
         )
         self.ingest = Ingest(self.spool, options.ingest, self.metrics, self.finished.add if listens else None)
         self.bodies = Bodies(options.bodies)
@@ -307,8 +304,9 @@ async def receive(
                 ...
 
     The settings are the options of `art-otel serve` (`dir`, `grace`, `retain`, `fsync`, `scrub`, `scrub_patterns`,
-    `rollout_spans`, `rollout_attributes`, `max_body`, `token`, `tls_certificate`, `tls_key`) and those of `connect`.
-    Received spans are kept below `dir`. If the spans of a rollout are not counted, or if `rollout_attributes`
+    `rollout_spans`, `rollout_attributes`, `max_body_mib`, `token`, `tls_certificate`, `tls_key`) and what `connect`
+    selects (`split`, `model`, `policy_version`, `min_policy_version`, `max_age`). Received spans are kept below `dir`
+    (default: ART_OTEL_DIR, else .art). If the spans of a rollout are not counted, or if `rollout_attributes`
     (`["session.id"]`) join it of several traces, it has ended when no span came for `grace` seconds. Raises UsageError
     for an address or a setting that cannot be used.
     """

@@ -6,7 +6,7 @@ To add a setting:
                         the flag of `art-otel serve` and of `art-otel gateway` is made from these
     ReceiverKeywords    its type, for callers of `art_otel.receive` and `art_otel.gateway`
 
-The command line loads this module for every verb, so it imports nothing of a server.
+The command line loads this module, so it imports nothing of a server.
 """
 
 import os
@@ -19,7 +19,7 @@ from typing import Any, Final, TypedDict, get_args
 from art_otel.errors import UsageError
 from art_otel.live.limits import GRACE
 from art_otel.scrubbing import Scrubbing
-from art_otel.tracing.setup.settings import DIR
+from art_otel.spool.runs import DEFAULT_DIR, DIR
 
 LISTEN: Final = "127.0.0.1:4318"
 """Where a receiver listens by default: the port that OTel gives to OTLP/HTTP."""
@@ -36,7 +36,7 @@ class ReceiverKeywords(TypedDict, total=False):
     scrub_patterns: Sequence[str]
     rollout_spans: Sequence[str]
     rollout_attributes: Sequence[str]
-    max_body: int
+    max_body_mib: int
     token: str | None
     tls_certificate: str | Path | None
     tls_key: str | Path | None
@@ -51,14 +51,15 @@ def keywords_of_receiver(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], d
     )
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Read a time such as 90s or 30d. Raises UsageError."""
     from art_otel.conversion import seconds_of  # noqa: PLC0415 # loads only for who gives a time
 
     return seconds_of(text)
 
 
 def _retain(text: str) -> float | None:
-    return None if text == "off" else _seconds(text)
+    return None if text == "off" else seconds(text)
 
 
 def _regex(text: str) -> str:
@@ -72,20 +73,24 @@ def _regex(text: str) -> str:
 class ReceiverSettings:
     """The settings, described by their help texts. Raises UsageError for an invalid value.
 
-    Times are in seconds; on the command line they are written as 90s, 5m or 30d. A setting with several values has a
-    flag in the singular, which may be repeated.
+    Times are numbers of seconds, and None is "for ever"; only the command line writes them as 90s, 30d or off. A
+    setting with several values has a flag in the singular, which may be repeated.
     """
 
     dir: str | Path = field(
-        default_factory=lambda: os.environ.get(DIR) or ".art",
-        metadata={"help": f"where to keep received spans (default: {DIR}, else .art)", "type": Path, "metavar": "DIR"},
+        default_factory=lambda: os.environ.get(DIR) or DEFAULT_DIR,
+        metadata={
+            "help": f"where to keep received spans (default: {DIR}, else {DEFAULT_DIR})",
+            "type": Path,
+            "metavar": "DIR",
+        },
     )
     grace: float = field(
         default=GRACE,
         metadata={
             "help": "a rollout that does not count its spans, or misses some, has ended once no span has arrived for"
             " this long, such as 90s or 5m (default: 60s)",
-            "type": _seconds,
+            "type": seconds,
             "metavar": "TIME",
         },
     )
@@ -138,8 +143,14 @@ class ReceiverSettings:
             "metavar": "NAME",
         },
     )
-    max_body: int = field(
-        default=64, metadata={"help": "the largest request in MiB (default: 64)", "type": int, "metavar": "MIB"}
+    max_body_mib: int = field(
+        default=64,
+        metadata={
+            "help": "the largest request in MiB (default: 64)",
+            "flag": "--max-body",
+            "type": int,
+            "metavar": "MIB",
+        },
     )
     token: str | None = None
     """Every request must send it; None for no token. It has no flag: all users of a machine see its command lines."""
@@ -153,15 +164,17 @@ class ReceiverSettings:
         """Check the values at run time: not every caller uses a type checker."""
         if self.scrub not in get_args(Scrubbing):
             raise UsageError(f"scrub={self.scrub!r}: use one of {', '.join(get_args(Scrubbing))}")
-        if not self.grace >= 0:
-            raise UsageError(f"grace={self.grace}: give seconds, 0 or more")
-        if self.max_body < 1:
-            raise UsageError(f"max_body={self.max_body}: give a whole number of MiB, 1 or more")
-        if (self.tls_certificate is None) != (self.tls_key is None):
-            raise UsageError("TLS needs both --tls-certificate and --tls-key")
+        for name, least in (("grace", 0), ("retain", 0), ("max_body_mib", 1)):
+            value = getattr(self, name)
+            if not ((isinstance(value, int | float) and value >= least) or (name == "retain" and value is None)):
+                raise UsageError(f"{name}={value!r}: give a number, {least} or more")
         for name in ("scrub_patterns", "rollout_spans", "rollout_attributes"):
             if isinstance(getattr(self, name), str):
                 raise UsageError(f"{name}={getattr(self, name)!r}: give a list of texts")
+        for pattern in self.scrub_patterns:
+            _regex(pattern)
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise UsageError("TLS needs both a certificate (tls_certificate, --tls-certificate) and its key (tls_key)")
 
 
 SETTINGS: Final[tuple["Field[Any]", ...]] = fields(ReceiverSettings)

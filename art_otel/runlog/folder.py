@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Final, SupportsIndex
 
 from art_otel.errors import UsageError
+from art_otel.spool.runs import DEFAULT_DIR, DIR
 
 try:
     import fcntl
 except ImportError:  # Windows has none; there nobody waits for another writer
     fcntl = None
 
-DIR: Final = "ART_OTEL_DIR"
 PROJECT: Final = "ART_OTEL_PROJECT"
 MODEL: Final = "ART_OTEL_MODEL"
 
@@ -46,7 +46,7 @@ class RunFolder:
         defaults = _defaults
         self.project = _name("project", project, defaults.project, PROJECT)
         self.model = _name("model", model, defaults.model, MODEL)
-        home = _home(base_path or defaults.dir or os.environ.get(DIR) or ".art")
+        home = _home(base_path or defaults.dir or os.environ.get(DIR) or DEFAULT_DIR)
         self.path = home / self.project / "models" / self.model
         self.history = self.path / "history.jsonl"
 

@@ -534,8 +534,10 @@ def _scrub_log_record(log: LogRecord, scrubber: RecordScrubber) -> LogRecord:
 _ESCAPED: Final = re.compile(rb"\\[/u]")
 
 
-def plainly_escaped(body: bytes) -> str:
-    r"""JSON text without escapes that JSON does not need, so that secrets in it are recognized; broken JSON as it is.
+def plainly_escaped(body: bytes) -> str | None:
+    r"""JSON text without escapes that JSON does not need, so that secrets in it are recognized.
+
+    None for broken JSON with such escapes: nobody could find the secrets in it.
 
     .NET writes "a\u002Bb" for a+b, PHP "a\/b" for a/b, Python "\u9879" for a letter that an own pattern may contain.
     """
@@ -546,7 +548,8 @@ def plainly_escaped(body: bytes) -> str:
         return msgspec.json.encode(msgspec.json.decode(body)).decode()
     except (msgspec.MsgspecError, UnicodeError, OverflowError, RecursionError):
         pass
-    try:  # NaN, numbers beyond 64 bits, half a surrogate
-        return json.dumps(json.loads(text), ensure_ascii=False)
+    try:  # NaN, and numbers beyond 64 bits
+        plain = json.dumps(json.loads(text), ensure_ascii=False)
     except (ValueError, RecursionError):
-        return text
+        return None
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # half an emoji is no text

@@ -23,6 +23,12 @@ import msgspec
 
 SUFFIX: Final = ".otlp.jsonl"
 
+DIR: Final = "ART_OTEL_DIR"
+"""The variable that names the folder of everything that art-otel keeps for an app or a receiver."""
+
+DEFAULT_DIR: Final = ".art"
+"""That folder without the variable."""
+
 RUN: Final = "ART_OTEL_RUN"
 """The variable that names the run. It is set for the processes that this one starts."""
 

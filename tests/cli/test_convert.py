@@ -234,7 +234,8 @@ def test_only_a_process_of_its_own_goes_without_numpy(tmp_path, its_own):
     given = "" if its_own else repr(arguments)
     code = (
         f"import sys\nfrom art_otel.cli import main\nsys.argv = ['art-otel', *{arguments!r}]\n"
-        f"assert main({given}) == 0\nprint(sys.modules.get('numpy') is None)"
+        f"assert main({given}) == 0\nassert not {{'opentelemetry', 'asyncio', 'starlette'}} & sys.modules.keys()\n"
+        "print(sys.modules.get('numpy') is None)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -75,6 +75,48 @@ def test_a_line_has_the_bodies_as_they_were_and_a_collector_what_they_mean():
     assert call.parameters["temperature"] == 0.5
 
 
+@pytest.mark.parametrize(
+    ("request_body", "answer"),
+    [
+        ({**CHAT, "messages": [{"role": "user", "content": "hi \ud83d"}]}, ANSWER),
+        ({**CHAT, "\ud83d": 1}, ANSWER),
+        (CHAT, {**ANSWER, "system_fingerprint": "\ud83d"}),
+    ],
+    ids=["in a message", "as a name", "in an answer"],
+)
+def test_half_an_emoji_costs_no_call(request_body, answer):
+    span = recorded(json.dumps(request_body).encode(), json.dumps(answer).encode())
+    for name in BODIES:
+        assert json.loads(span.attributes[name].encode())
+    assert call_of(span).choices[0].message.content == "yes"
+
+
+@pytest.mark.parametrize("escape", ["\\u002d", "\\/"])
+def test_broken_json_is_not_written_where_escapes_may_hide_a_secret(escape):
+    for body in (json.dumps(CHAT)[:-1], "{" + escape):
+        span = recorded(f'{body}, "a": "sk{escape}ant'.encode(), json.dumps(ANSWER).encode())
+        assert names.REQUEST_BODY not in span.attributes
+
+
+def test_a_stream_is_whole_for_who_leaves_it_only_if_all_its_choices_ended():
+    for asked, closed in ((1, None), (2, "left")):
+        exchange = Exchange("chat", "/v1/chat/completions", json.dumps({**CHAT, "n": asked}).encode(), 1)
+        exchange.begin(200, b"text/event-stream")
+        choice = {"index": 0, "delta": {"content": "yes"}, "finish_reason": "stop"}
+        exchange.take(b"data: %b\n\n" % json.dumps({"id": "c", "model": "m", "choices": [choice]}).encode())
+        exchange.note_closed("left")
+        assert response_body(exchange).get(names.CLOSED_BY_APP) == closed
+
+
+def test_the_error_in_an_array_of_gemini_is_found_at_once():
+    exchange = Exchange("gemini", "/v1beta/models/m:streamGenerateContent", b'{"contents": []}', 1)
+    exchange.begin(200, b"application/json")
+    exchange.take(b'[{"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}}]')
+    failure = exchange.why_failed()
+    assert failure is not None
+    assert "overloaded" in failure.message
+
+
 @pytest.mark.parametrize("escape", [("+", "\\u002B"), ("/", "\\/")], ids=["as .NET", "as PHP"])
 def test_a_secret_is_found_however_it_is_escaped(escape):
     request = json.dumps({**CHAT, "messages": [{"role": "user", "content": AWS}]}).replace(*escape).encode()

@@ -83,7 +83,7 @@ def test_a_first_chunk_that_names_nothing_names_nothing():
     at_once, by_one = (StreamedAnswer(API_DIALECTS["chat"].assembler()) for _ in range(2))
     at_once.read(split(passed))
     by_one.take(passed)
-    assert at_once.response_id == by_one.response_id == "c"
+    assert at_once.joined_chunks.head["id"] == by_one.joined_chunks.head["id"] == "c"
     assert at_once.body()["model"] == by_one.body()["model"] == "m"
 
 
@@ -205,6 +205,6 @@ def test_many_chunks_are_read_at_once_as_one_by_one(sent, left, is_done, size):
     if pieces:
         at_once.read(pieces)
     by_one.take(passed)
-    joined = at_once.json()
-    assert at_once.body() == by_one.body() == json.loads(by_one.json()) == json.loads(joined)
+    joined = at_once.joined_chunks.json()
+    assert at_once.body() == by_one.body() == json.loads(by_one.joined_chunks.json()) == json.loads(joined)
     assert (at_once.is_done, at_once.is_over, at_once.rest()) == (by_one.is_done, by_one.is_over, by_one.rest())

@@ -83,7 +83,9 @@ def test_every_setting_is_a_keyword():
         ("http://host", {"scrub": "of"}, "on, content, mark, off"),
         ("http://host", {"rollout_spans": "agent*"}, "a list of texts"),
         ("http://host", {"tls_key": "key.pem"}, "TLS needs both"),
-        ("http://host", {"grace": -1}, "0 or more"),
+        ("http://host", {"grace": "60s"}, "a number, 0 or more"),
+        ("http://host", {"retain": -1}, "0 or more"),
+        ("http://host", {"scrub_patterns": ["("]}, "not a regular expression"),
     ],
 )
 def test_what_makes_no_sense_is_said_at_the_start(tmp_path, upstream, options, said):

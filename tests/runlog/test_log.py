@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from art_otel import RunLog, TrajectoryGroup, read_trajectories
 from art_otel.errors import UsageError
 from art_otel.runlog import LogEntry, folder
+from art_otel.spool.runs import DIR
 from art_otel.testing import trajectories as any_trajectories
 from art_otel.tracing.setup.settings import VARIABLES
 from tests.runlog.entries import GROUPED, counts, metrics, one
@@ -145,7 +146,7 @@ def test_the_environment_names_what_is_not_given(tmp_path, monkeypatch):
 
 
 def test_the_variables_are_those_of_tracing():
-    assert (VARIABLES["dir"], VARIABLES["project"], VARIABLES["model"]) == (folder.DIR, folder.PROJECT, folder.MODEL)
+    assert (VARIABLES["dir"], VARIABLES["project"], VARIABLES["model"]) == (DIR, folder.PROJECT, folder.MODEL)
 
 
 def test_the_folder_stays_where_it_was(tmp_path, monkeypatch):

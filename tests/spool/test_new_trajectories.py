@@ -18,6 +18,7 @@ from art_otel import NewTrajectories
 from art_otel.errors import UsageError
 from art_otel.spool import SpoolWriter
 from art_otel.tracing.api.context import recorder, use_recorder
+from art_otel.trajectories import with_later_rewards
 from tests.conversions import RECORDINGS, convert_files
 from tests.dumps import chat_span, explode, joined, make_span, request_of
 from tests.examples import examples
@@ -55,6 +56,15 @@ def test_a_rollout_is_given_once_it_has_ended_and_again_where_more_comes(app, tm
     (again,) = new.take()
     assert (ids([again]), again.reward) == ([("b", 1, 1, True)], 0.5)
     assert NewTrajectories(tmp_path / "spool").take() == app.convert()[0]
+
+
+def test_a_later_reward_by_id_reaches_the_trajectory_that_was_taken(app, tmp_path):
+    new = NewTrajectories(tmp_path / "spool")
+    with art_otel.rollout(name="a"):
+        app.ask("one")
+    (given,) = new.take()
+    art_otel.reward(0.25, rollout_id=given.rollout_id)
+    assert (given.reward, with_later_rewards(given).reward) == (None, 0.25)
 
 
 def test_loops_are_given_what_comes_and_keep_the_rest_for_later(app, tmp_path):

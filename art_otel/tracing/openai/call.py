@@ -38,7 +38,7 @@ from art_otel.conventions.exchanges import (
     whole_attributes,
 )
 from art_otel.exchange.api_dialects import UNTRAINED_HEADER, call_identity, dialect_of
-from art_otel.exchange.exchange import Exchange, facts_of, request_body, response_body
+from art_otel.exchange.exchange import Exchange, other_facts, request_body, response_body
 from art_otel.exchange.failures import LONGEST_MESSAGE, CallFailure
 from art_otel.exchange.token_requests import RequestAdditions
 from art_otel.scrubbing import Scrubber
@@ -80,6 +80,7 @@ def model_of(options: Options) -> str | None:
     """The model that the request names; None where the body names none."""
     body = options.json_data
     model = cast(Mapping[str, object], body).get("model") if isinstance(body, Mapping) else None
+    model = (options.extra_json or {}).get("model", model)
     return model if isinstance(model, str) else None
 
 
@@ -283,10 +284,11 @@ class ClientCall:
             return False
         if tee is not None:
             tee.copy()
-            exchange.close(self._stream_close if tee.is_closed_by_app else None)
-        if self.policy_version is not None and names.POLICY_VERSION not in attributes_of(span):
-            exchange.policy_version = self.policy_version
-            exchange.policy_version_end = None if self.ask_version is None else self.ask_version()
+            exchange.note_closed(self._stream_close if tee.is_closed_by_app else None)
+        # The exchange may be written to two spans, and each may have a version of its own.
+        has_version = self.policy_version is None or names.POLICY_VERSION in attributes_of(span)
+        exchange.policy_version = None if has_version else self.policy_version
+        exchange.policy_version_end = None if has_version or self.ask_version is None else self.ask_version()
         is_clean = False
         if self.is_own and is_spooled_only(span):  # only our reader gets the span, and parses the bodies, not the app
             span.set_attributes(cast(Any, {**request_body(exchange), **response_body(exchange)}))
@@ -311,7 +313,7 @@ class ClientCall:
         is_clean = False
         if self._scrubber is not None:
             added, is_clean = _scanned(self._scrubber, prompt(fields), added)
-        added |= facts_of(exchange)
+        added |= other_facts(exchange)
         span.set_attributes(cast(Any, {name: value for name, value in added.items() if name not in existing}))
         return is_clean
 

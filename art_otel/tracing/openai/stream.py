@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, cast
 
-from art_otel.exchange.exchange import Exchange, split
+from art_otel.exchange.exchange import EventSplitter, Exchange, data_of, split
 from art_otel.exchange.failures import CallFailure
 from art_otel.exchange.token_requests import NO_ADDITIONS, NO_CHOICES, RequestAdditions
 from art_otel.tracing.internal_errors import InternalErrorHandler, handle_internal_errors
@@ -42,8 +42,8 @@ class ResponseTee:
         self._splits = is_stream and raw != "stream"
         self._additions = additions
         self._may_hide = is_stream and additions.adds_events
-        self._held = b""
-        """The beginning of an event whose end has not come: only a whole event shows whether it must be hidden."""
+        self._splitter = EventSplitter()
+        """Has the beginning of an event whose end is to come: only a whole event shows whether it must be hidden."""
         self._has_begun = False
         """Whether the app has begun to read the body."""
         self._passed: list[bytes] = []
@@ -159,11 +159,11 @@ class ResponseTee:
         return pass_on(chunks)
 
     def _pass_on(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        splits, may_hide, passed = self._splits, self._may_hide, self._passed
+        splits, may_hide, passed, splitter = self._splits, self._may_hide, self._passed, self._splitter
         self._is_awaited = True
         try:
             for chunk in chunks:
-                is_event = splits and chunk.find(b"\n\n") == len(chunk) - 2 >= 0 and not (self._held or self._after)
+                is_event = splits and chunk.find(b"\n\n") == len(chunk) - 2 >= 0 and not (splitter.begun or self._after)
                 if is_event and not (may_hide and NO_CHOICES.search(chunk)) and len(passed) < _AT_ONCE:
                     passed.append(chunk)
                     self._is_awaited = False
@@ -178,11 +178,11 @@ class ResponseTee:
             yield rest
 
     async def _async_pass_on(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        splits, may_hide, passed = self._splits, self._may_hide, self._passed
+        splits, may_hide, passed, splitter = self._splits, self._may_hide, self._passed, self._splitter
         self._is_awaited = True
         try:
             async for chunk in chunks:
-                is_event = splits and chunk.find(b"\n\n") == len(chunk) - 2 >= 0 and not (self._held or self._after)
+                is_event = splits and chunk.find(b"\n\n") == len(chunk) - 2 >= 0 and not (splitter.begun or self._after)
                 if is_event and not (may_hide and NO_CHOICES.search(chunk)) and len(passed) < _AT_ONCE:
                     passed.append(chunk)
                     self._is_awaited = False
@@ -207,18 +207,16 @@ class ResponseTee:
             self._go_on()
         if len(self._passed) >= _AT_ONCE:
             self.copy()
-        may_hide = self._may_hide and NO_CHOICES.search(self._held + chunk) is not None
-        for piece in self._cut(chunk):
-            self._passed.append(piece)
-            if not (may_hide and self._is_added(piece)):
+        if self._may_hide:
+            for event in self._splitter.take(chunk):
+                self._passed.append(event.text)
+                if not self._additions.is_added(event.data):
+                    yield event.text
+        else:
+            for piece in split(chunk) if self._splits else [chunk]:
+                self._passed.append(piece)
                 yield piece
         self._is_awaited = True
-
-    def _cut(self, chunk: bytes) -> list[bytes]:
-        pieces = split(self._held + chunk) if self._splits or self._may_hide else [chunk]
-        if self._may_hide:
-            self._held = pieces.pop() if pieces and not pieces[-1].endswith(_ENDS) else b""
-        return pieces
 
     def _break_off(self, error: BaseException) -> None:
         """Note what broke the body, if it happened while the next piece was awaited.
@@ -228,20 +226,17 @@ class ResponseTee:
         if self._is_awaited:
             self._is_read = isinstance(error, Exception)
             self._exchange.failure = CallFailure(type(error).__name__)
-            self._held = b""
+            self._splitter.begun = b""
             self._go_on()
 
     def _end(self) -> bytes:
         """Note that the body came to its end, and return the held rest for the app; b"" where it is hidden usage."""
         self._is_read = True
-        rest, self._held = self._held, b""
+        rest, self._splitter.begun = self._splitter.begun, b""
         if rest:
             self._passed.append(rest)
         self._go_on()
-        return b"" if self._is_added(rest) else rest
-
-    def _is_added(self, event: bytes) -> bool:
-        return self._may_hide and self._additions.is_added(event.partition(_DATA)[2])
+        return b"" if rest and self._additions.is_added(data_of(rest)) else rest
 
     def _go_on(self) -> None:
         """Note that no piece is awaited any more, and call what `when_over` has deferred."""
@@ -263,10 +258,6 @@ def _give_back(response: Response, methods: Iterable[str]) -> None:
     """
     for name in methods:
         vars(response).pop(name, None)
-
-
-_DATA: Final = b"data:"
-_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
 
 
 _READER: Final = "_iterator"

@@ -15,13 +15,14 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from art_otel.spool.runs import DIR
 from art_otel.tracing.autoload import ENABLED, is_sdk_off
 from art_otel.tracing.sdk.rollout_registry import FRAMEWORKS, Framework
 from art_otel.tracing.sdk.span_lines import content_environment
 from art_otel.tracing.setup.clients import BREAKING, BYPASSED, CLIENT_LIBRARIES, OPENAI, ClientLibrary
 from art_otel.tracing.setup.instrument import DISABLED, InstalledInstrumentor, installed_instrumentors, is_disabled
 from art_otel.tracing.setup.providers import EXPORTERS, entry_points_of, exporter_names
-from art_otel.tracing.setup.settings import DIR, Problem, Settings, read_settings
+from art_otel.tracing.setup.settings import Problem, Settings, read_settings
 
 Level: TypeAlias = Literal["ok", "note", "warning", "problem"]
 Findings: TypeAlias = Iterator[tuple[Level, str]]

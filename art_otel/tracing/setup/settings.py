@@ -33,7 +33,7 @@ import msgspec
 from art_otel.calls import ClosedStreams
 from art_otel.live.limits import MAX_AGE, MAX_OPEN
 from art_otel.scrubbing import Scrubbing, SecretMatch
-from art_otel.spool.runs import RUN
+from art_otel.spool.runs import DEFAULT_DIR, RUN
 from art_otel.tracing.api.context import AskVersion, Trust
 from art_otel.tracing.autoload import as_switch
 from art_otel.tracing.internal_errors import warn_once
@@ -219,7 +219,7 @@ class Settings:
 
     # Where it goes
     enabled: _Switch = Setting(_switch, default=True)
-    dir: Setting[str | Path, Path] = Setting(_path, default=Path(".art"))
+    dir: Setting[str | Path, Path] = Setting(_path, default=Path(DEFAULT_DIR))
     spool: Setting[bool | str | Path, bool | Path] = Setting(_switch_or_path, default=True)
     spool_days: Setting[str | float | None, float | None] = Setting(_number_or_never, default=30.0)
     exporters: Setting[str | Sequence[str] | None, tuple[str, ...] | None] = Setting(_exporters, default=None)
@@ -285,7 +285,6 @@ VARIABLES: Final[Mapping[str, str]] = {
 }
 """The environment variable of each setting, in the order of the documented table."""
 
-DIR: Final = VARIABLES["dir"]
 _IMPOSSIBLE: Final[Mapping[str, Mapping[str, object]]] = {
     "enabled": {"enabled": False},
     "capture_content": {"capture_content": False},

@@ -97,6 +97,12 @@ def test_what_the_app_switched_off_stays_off(traced):
     assert traced.ended == []
 
 
+def test_the_model_is_the_one_that_was_sent(bare):
+    with bare.client() as client, bare.rollout():
+        client.chat.completions.create(model="another", messages=HI, extra_body={"model": MODEL})
+    assert [(span.name, span.attributes["gen_ai.request.model"]) for span in bare.ended] == [(f"chat {MODEL}", MODEL)]
+
+
 def test_the_span_says_in_standard_words_what_was_asked_and_answered(bare, server):
     weather = {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {}}}}
     asked = [

@@ -51,10 +51,10 @@ def test_the_variable_turns_configure_off(tracing, otel, tmp_path):
 def test_rewards_are_not_missed_by_who_turned_tracing_off(tracing, monkeypatch, caplog):
     monkeypatch.setattr(internal_errors, "_warned", set())
     tracing.change({}, {"enabled": False})
-    reward(1.0, rollout_id="r")
+    reward(1.0, rollout_id="of nobody")
     assert caplog.messages == []
     tracing.shutdown()
-    reward(1.0, rollout_id="r")
+    reward(1.0, rollout_id="of nobody")
     assert "call art_otel.configure() first" in caplog.text
 
 
