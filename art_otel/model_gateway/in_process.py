@@ -16,11 +16,10 @@ from urllib.parse import quote
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, TraceFlags
 from opentelemetry.util.types import Attributes
 
 from art_otel import attributes as names
-from art_otel.conventions import ERROR_TYPE
 from art_otel.conventions.exchanges import whole_attributes
 from art_otel.exchange.exchange import Exchange, response_body
 from art_otel.http import Address
@@ -31,6 +30,7 @@ from art_otel.model_gateway.settings import GatewayKeywords
 from art_otel.receiver.receiver import ReceiverOptions
 from art_otel.receiver.settings import ReceiverKeywords, keywords_of_receiver
 from art_otel.tracing.api.context import running_trajectory, untrained_label
+from art_otel.tracing.api.run import set_error
 
 _CLEAN_AT: Final = 256
 """With so many addresses, those of ended rollouts are forgotten."""
@@ -142,8 +142,7 @@ def _end(span: Span, exchange: Exchange) -> None:
     span.set_attributes(whole_attributes(response_body(exchange)))
     failure = exchange.why_failed()
     if failure is not None:
-        span.set_attribute(ERROR_TYPE, failure.type)
-        span.set_status(Status(StatusCode.ERROR, failure.message or failure.type))
+        set_error(span, failure.type, failure.message or failure.type)
     span.end(max(exchange.start_ns, exchange.end_ns))
 
 

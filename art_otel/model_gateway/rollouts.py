@@ -401,10 +401,8 @@ def call_span(exchange: Exchange, address: RequestAddress, server: str, resource
     """The span of an exchange for the spool, with the raw bodies. A collector gets standard attributes instead."""
     name, begun = _begun(exchange, address, server)
     attributes = {**begun, **request_body(exchange), **response_body(exchange)}
-    failure = exchange.why_failed()
-    if failure is not None:
-        attributes[ERROR_TYPE] = failure.type
-    return _span(name, attributes, address, resource, (exchange.start_ns, exchange.end_ns), failure)
+    times = exchange.start_ns, exchange.end_ns
+    return gateway_span(name, attributes, address, resource, times, exchange.why_failed())
 
 
 def begun_call(exchange: Exchange, address: RequestAddress, server: str) -> tuple[str, dict[str, Value]]:
@@ -427,7 +425,7 @@ def unread_span(request: str, address: RequestAddress, server: str, resource: Re
 
     It makes its rollout incomplete, with this reason.
     """
-    return _span(request, unread_attributes(request, server), address, resource, (start_ns, now_ns()), None)
+    return gateway_span(request, unread_attributes(request, server), address, resource, (start_ns, now_ns()), None)
 
 
 def unread_attributes(request: str, server: str) -> dict[str, Value]:
@@ -435,7 +433,7 @@ def unread_attributes(request: str, server: str) -> dict[str, Value]:
     return {names.UNREAD_REQUEST: request, "server.address": urlsplit(server).hostname or server}
 
 
-def _span(
+def gateway_span(
     name: str,
     attributes: dict[str, Value],
     address: RequestAddress,
@@ -443,15 +441,19 @@ def _span(
     times: tuple[int, int],
     failure: CallFailure | None,
 ) -> Span:
-    """A span of the gateway. Its parent is the rollout's own span, with a link to the agent's span if that is traced.
+    """A span of the gateway, with its start and end in `times`.
 
-    Where the app records the rollout itself, the parent is the agent's span.
+    Its parent is the rollout's own span, with a link to the agent's span if that is traced. Where the app records the
+    rollout itself, the parent is the agent's span.
     """
     rollout_id, around = address.rollout_id, address.parent
     parent = root_of(rollout_id, address.attempt) if rollout_id is not None and address.is_ours else around
     linked = None if parent is around else around
-    if rollout_id is not None:
-        attributes = {names.ROLLOUT_ID: rollout_id, **attributes}
+    attributes = {
+        **({} if rollout_id is None else {names.ROLLOUT_ID: rollout_id}),
+        **attributes,
+        **({} if failure is None else {ERROR_TYPE: failure.type}),
+    }
     return Span(
         trace_id=f"{_IDS.getrandbits(128):032x}" if parent is None else parent.trace_id,
         span_id=span_id(),

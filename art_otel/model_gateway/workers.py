@@ -27,22 +27,14 @@ import msgspec
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from art_otel import attributes as names
-from art_otel.conventions import ERROR_TYPE
 from art_otel.errors import UsageError
 from art_otel.exchange.api_dialects import API_DIALECTS, call_identity
+from art_otel.exchange.failures import CallFailure
 from art_otel.http import listen_at
+from art_otel.model_gateway.addresses import RequestAddress
 from art_otel.model_gateway.gateway import GatewayOptions, is_of_receiver
 from art_otel.model_gateway.handover import Inbox, open_inbox, read_and_hand_over
-from art_otel.model_gateway.rollouts import (
-    CALL_SCOPE,
-    GatewayRollout,
-    gateway_resource,
-    now_ns,
-    own_span,
-    root_of,
-    span_id,
-)
+from art_otel.model_gateway.rollouts import GatewayRollout, gateway_resource, gateway_span, now_ns, own_span
 from art_otel.model_gateway.worker import (
     PARENT,
     CallInFlight,
@@ -65,7 +57,7 @@ _STOP_SECONDS: Final = 20.0
 _PAUSE: Final = 1.0
 """Seconds of pause before a worker that died within this time is started again."""
 
-_DIED: Final = "GatewayWorkerDied"
+_DIED: Final = CallFailure("GatewayWorkerDied", "the process of the gateway died before the answer was recorded")
 _CALL: Final = call_identity("chat", API_DIALECTS["chat"].path, None, "")[1]
 """The attributes of a lost call's span. The request died with the worker, so model and dialect are not known."""
 
@@ -279,20 +271,7 @@ def _lost_spans(lost: Sequence[CallInFlight]) -> Iterable[Span]:
             ),
         )
         rollout.calls.started += 1
-        own = root_of(call.rollout_id, call.attempt)
-        yield Span(
-            trace_id=own.trace_id,
-            span_id=span_id(),
-            parent_span_id=own.span_id,
-            name="chat",
-            kind="client",
-            start_ns=call.start_ns,
-            end_ns=end_ns,
-            attributes={names.ROLLOUT_ID: call.rollout_id, **_CALL, ERROR_TYPE: _DIED},
-            status="error",
-            status_message="the process of the gateway died before the answer was recorded",
-            scope=CALL_SCOPE,
-            resource=resource,
-        )
+        address = RequestAddress("path", call.rollout_id, attempt=call.attempt)
+        yield gateway_span("chat", {**_CALL}, address, resource, (call.start_ns, end_ns), _DIED)
     for rollout in rollouts.values():
         yield own_span(rollout, resource)

@@ -200,16 +200,20 @@ def record_outcome(span: Span, error: BaseException | None) -> None:
     if error is None or _is_success(error) or not span.is_recording():
         return
     if isinstance(error, GeneratorExit):
-        _set_error(span, *CLOSED)
+        set_error(span, *CLOSED)
         return
     meant = _meant(error)
     description = _description(meant)
-    _set_error(span, _known_as(meant), type(meant).__name__ if description is None else description)
+    set_error(span, _known_as(meant), type(meant).__name__ if description is None else description)
     if description is not None:  # else `str(error)` raises, and the SDK would call it as well
         span.record_exception(meant)
 
 
-def _set_error(span: Span, error_type: str, description: str) -> None:
+def set_error(span: Span, error_type: str, description: str) -> None:
+    """Mark the span as failed, with the error's message.
+
+    The message is kept because it may tell a fault of the policy, such as a prompt that is too long, from an outage.
+    """
     from art_otel.conventions import ERROR_TYPE  # noqa: PLC0415 # loads all conventions; only failures need it
 
     span.set_attribute(ERROR_TYPE, error_type)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
-from opentelemetry.trace import Span, SpanKind, StatusCode
+from opentelemetry.trace import Span, SpanKind
 
 from art_otel import attributes as names
 from art_otel.calls import StreamClose
@@ -39,12 +39,12 @@ from art_otel.conventions.exchanges import (
 )
 from art_otel.exchange.api_dialects import UNTRAINED_HEADER, call_identity, dialect_of
 from art_otel.exchange.exchange import Exchange, other_facts, request_body, response_body
-from art_otel.exchange.failures import LONGEST_MESSAGE, CallFailure
+from art_otel.exchange.failures import LONGEST_MESSAGE
 from art_otel.exchange.token_requests import RequestAdditions
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
 from art_otel.tracing.api.context import tracer
-from art_otel.tracing.api.run import CLOSED
+from art_otel.tracing.api.run import CLOSED, set_error
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.client import Options, Request, Response
 from art_otel.tracing.openai.stream import ResponseTee
@@ -296,7 +296,7 @@ class ClientCall:
             is_clean = self._write_parsed(span, exchange)
         failure = exchange.why_failed()
         if failure is not None and ERROR_TYPE not in attributes_of(span):
-            _tell_error(span, failure)
+            set_error(span, failure.type, failure.message or failure.type)
         return is_clean
 
     def _write_parsed(self, span: Span, exchange: Exchange) -> bool:
@@ -453,17 +453,9 @@ def _start(client: Any, options: Options, context: "Context") -> Span:  # noqa: 
     return tracer().start_span(name, context, SpanKind.CLIENT, cast(Any, attributes))
 
 
-def _tell_error(span: Span, failure: CallFailure) -> None:
-    """Mark the span as a failed call, with the error's message.
-
-    The message is kept because it may tell a fault of the policy, such as a prompt that is too long, from an outage.
-    """
-    span.set_attribute(ERROR_TYPE, failure.type)
-    span.set_status(StatusCode.ERROR, failure.message or failure.type)
-
-
 def _tell_exception(span: Span, error: BaseException) -> None:
     if isinstance(error, GeneratorExit):  # the app closed the coroutine that waited for the answer
-        _tell_error(span, CallFailure(*CLOSED))
+        set_error(span, *CLOSED)
     else:
-        _tell_error(span, CallFailure(type(error).__name__, str(error)[:LONGEST_MESSAGE]))
+        kind = type(error).__name__
+        set_error(span, kind, str(error)[:LONGEST_MESSAGE] or kind)
