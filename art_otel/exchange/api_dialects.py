@@ -6,9 +6,10 @@
     grading                            where a server has it, and its name
 
 Invariant: other modules read a dialect's row and do not ask for its name, with these exceptions. Gemini has its model
-in the path, and streams without an end (`exchange`). Completions have no messages to render, and Responses may be
-stored by the server (`exact`, `id_server`). Each dialect's requests, answers and errors are in a module of
-`exchange/`, the ends of its streams in `exchange`, and the meaning of its bodies in `conventions/bodies/`.
+in the path, and streams without an end (`exchange`). Completions have no messages to render and none to show (`exact`,
+`exact_answers`, `id_server`). Responses may be stored by the server (`exact`), and have no finish reason for a refusal
+(`translation`). Each dialect's requests, answers and errors are in a module of `exchange/`, the ends of its streams in
+`exchange`, and the meaning of its bodies in `conventions/bodies/`.
 """
 
 import re

@@ -47,7 +47,7 @@ LONGEST_ANSWER: Final = 256 << 20
 """A longer answer (in bytes) reaches its reader, but is not kept, and its call says so. Requests have other limits."""
 
 
-class HasAttributes(Protocol):
+class SampledFromIds(Protocol):
     """More attributes for the span of a call, from a gateway that samples from ids."""
 
     @property
@@ -81,7 +81,7 @@ class Exchange:
         self.translation: Translation | None = None
         self.policy_version: str | None = None
         self.policy_version_end: str | None = None
-        self.sampled: HasAttributes | None = None
+        self.sampled: SampledFromIds | None = None
         self.failure: CallFailure | None = None
         self.closed_by_app: StreamClose | None = None
         self.streamed: StreamedAnswer | None = None

@@ -336,7 +336,7 @@ class Gateway:
             connection.when_left(None)
             self._record(call)
             if call.has_begun:
-                call.is_cut = True
+                call.is_broken_off = True
             elif not connection.is_left:  # the gateway ends
                 await send_error(503, _ENDS, call.method, answering, call.dialect)
         finally:
@@ -344,7 +344,7 @@ class Gateway:
             del self._running[relaying]
             call.upstream.open -= 1
             self._record(call)
-        if call.is_cut and not connection.is_left:
+        if call.is_broken_off and not connection.is_left:
             await connection.end()
 
     async def _relay(self, call: RelayedCall, answering: Answering) -> None:
@@ -478,7 +478,7 @@ class Gateway:
         if last:
             await answering.end(last)
         elif call.has_begun:
-            call.is_cut = True
+            call.is_broken_off = True
         else:
             why = f"the model server at {call.upstream.shown} {what}: {error}"
             await send_error(502, why, call.method, answering, call.dialect)

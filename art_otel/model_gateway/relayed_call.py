@@ -29,7 +29,7 @@ class RelayedCall:
     - `told`: done when the collector of `--otlp` knows that the call runs.
     - `end_in_app`: ends the call's span, where the app around the gateway records the call.
     - `slot`: where a worker notes the call as long as it is not recorded.
-    - `has_begun`: the agent has the beginning of the answer. `is_cut`: the agent will not get the end of it.
+    - `has_begun`: the agent has the beginning of the answer. `is_broken_off`: the agent will not get the end of it.
     """
 
     method: str
@@ -52,7 +52,7 @@ class RelayedCall:
     slot: int | None = None
     is_recorded: bool = False
     has_begun: bool = False
-    is_cut: bool = False
+    is_broken_off: bool = False
 
 
 class Recorder(Protocol):
