@@ -23,7 +23,7 @@ from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import JoinedChunks, TextChunk, read_text_chunk
 from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.conventions.exchanges import GEMINI_RESPONSE_ID
-from art_otel.conventions.values import UNREADABLE, RawFields, json_object, raw_fields
+from art_otel.conventions.values import RAW_FIELDS, UNREADABLE, RawFields, json_object
 from art_otel.exchange.api_dialects import API_DIALECTS, asked_in_path
 from art_otel.exchange.assembly import SAMPLED, AnswerAssembler, GeminiAssembler, WireDialect, gemini_responses
 from art_otel.exchange.failures import FAILED_STATUS, CallFailure, failure_in, failure_message, failure_of
@@ -98,7 +98,10 @@ class Exchange:
     @cached_property
     def fields(self) -> RawFields:
         """The request's fields with their values as undecoded JSON; {} where it is no JSON object."""
-        return raw_fields(self.body.removeprefix(BOM_UTF8))
+        try:
+            return RAW_FIELDS.decode(self.body.removeprefix(BOM_UTF8))
+        except UNREADABLE:
+            return {}
 
     @cached_property
     def settings(self) -> dict[str, Value]:
@@ -187,8 +190,10 @@ class Exchange:
         if self.streamed is not None:
             self.streamed.read(pieces)
             return
-        for piece in pieces:
-            self.take(piece)
+        self._parts += pieces
+        self._part_bytes += sum(map(len, pieces))
+        if self._part_bytes > LONGEST_ANSWER:
+            self._parts = []
 
     def note_closed(self, closed_by_app: "StreamClose | None") -> None:
         """Note that the reader closed the stream before its end; None: it reads on, as far as is known."""
@@ -197,7 +202,7 @@ class Exchange:
 
     def _forget(self) -> None:
         """Have what was looked at before read anew: the answer has changed since."""
-        for cached in ("answer", "_answer_head"):
+        for cached in ("answer", "_answer_head", "_whole", "_has_answer"):
             vars(self).pop(cached, None)
 
     def rest(self) -> bytes:
@@ -212,7 +217,7 @@ class Exchange:
         """The bytes of an answer that does not stream, as of an error; b"" for a stream."""
         return b"".join(self._parts)
 
-    @property
+    @cached_property
     def _whole(self) -> bytes:
         """The bytes of an answer that does not stream.
 
@@ -221,7 +226,7 @@ class Exchange:
         """
         return b"".join(self._parts).removeprefix(BOM_UTF8).lstrip()
 
-    @property
+    @cached_property
     def _has_answer(self) -> bool:
         """Whether there is an answer to be kept: no error, not too long, and of a stream its reader had a part."""
         if self._status >= FIRST_ERROR or self.is_cut:
@@ -239,22 +244,24 @@ class Exchange:
         if self.streamed is None:
             return json_object(self._whole)
         body = self.streamed.body()
-        return (
-            body
-            if self.closed_by_app is None
-            else {name: value or _BEGUN.get(name, value) for name, value in body.items()}
-        )
+        if self.closed_by_app is not None:
+            body = {name: value or _BEGUN.get(name, value) for name, value in body.items()}
+        return body
 
-    def answer_body(self) -> bytes | None:
-        """The answer as JSON: the bytes as they came, or the joined events; None where there is no JSON object."""
+    def answer_body(self) -> tuple[bytes, Value] | None:
+        """The answer as JSON, and its id; None where there is no JSON object.
+
+        The JSON is the bytes as they came, or the joined events. The id may be missing (None), or anything but a text.
+        """
+        if self.streamed is None:
+            if (head := self._answer_head) is not None:
+                return self._whole, head.id
+            return None if self.answer is None else (self._whole, id_of(self.answer))
         if not self._has_answer:
             return None
-        if self.streamed is None:
-            is_object = self._answer_head is not None or self.answer is not None
-            return self._whole if is_object else None
-        chunks = self.streamed.joined_chunks
-        is_whole = chunks is not None and self.closed_by_app is None
-        return chunks.json() if chunks is not None and is_whole else msgspec.json.encode(self.answer)
+        if self.streamed.joined_chunks is not None and self.closed_by_app is None:
+            return self.streamed.joined_chunks.json(), id_of(self.streamed.joined_chunks.head)
+        return msgspec.json.encode(self.answer), id_of(self.answer or {})
 
     @cached_property
     def _answer_head(self) -> "AnswerHead | None":
@@ -265,18 +272,6 @@ class Exchange:
             return _ANSWER_HEAD.decode(self._whole)
         except UNREADABLE:
             return None
-
-    @property
-    def response_id(self) -> str | None:
-        """The id that the server gave the answer; None where there is none."""
-        if not self._has_answer:
-            return None
-        if self._answer_head is not None:
-            said = self._answer_head.id
-        else:
-            chunks = None if self.streamed is None else self.streamed.joined_chunks
-            said = id_of((self.answer or {}) if chunks is None else chunks.head)
-        return said if isinstance(said, str) and said else None
 
     def why_failed(self) -> CallFailure | None:
         """Why the call failed: by its connection, its status, or an error in the answer. None where it did not fail."""
@@ -541,10 +536,10 @@ def request_body(exchange: Exchange) -> dict[str, Value]:
 def response_body(exchange: Exchange) -> dict[str, Value]:
     """The attributes of an answer that has ended: its body (joined where it streamed), its id, and further facts."""
     attributes = other_facts(exchange)
-    body = exchange.answer_body()
-    if body is not None and (plain := plainly_escaped(body)) is not None:
+    body, response_id = exchange.answer_body() or (b"", None)
+    if body and (plain := plainly_escaped(body)) is not None:
         attributes[names.RESPONSE_BODY] = plain
-        if (response_id := exchange.response_id) is not None:
+        if isinstance(response_id, str) and response_id:
             attributes[RESPONSE_ID] = response_id  # rewards name the id, and are matched before the body is decoded
     return attributes
 

@@ -372,7 +372,7 @@ class OpenRollout:
     @property
     def has_ended(self) -> bool:
         """Whether the own span and all other spans that started here have ended."""
-        return self.counts.have_ended(is_open=self.is_open)
+        return not self.is_open and not self.counts.is_any_running
 
     def hold(self, line: Line) -> None:
         """Hold a line. A line that the disk refused (bytes) is held only under `keep`: there may be very many."""

@@ -55,10 +55,6 @@ class RolloutCounts:
         """Whether a span that started has not ended."""
         return self.ended < self.started
 
-    def have_ended(self, *, is_open: bool) -> bool:
-        """Whether the rollout has ended: its own span, which is open or not, and all that started."""
-        return not is_open and not self.is_any_running
-
     def are_quiet(self, changed: float, now: float, grace: float) -> bool:
         """Whether nothing runs, and nothing came for the grace; times as in `is_quiet`."""
         return not self.is_any_running and is_quiet(changed, now, grace)

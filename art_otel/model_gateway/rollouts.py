@@ -265,7 +265,9 @@ class Rollouts:
             for rollout in quiet:
                 rollout.ended_ns = None
         over = [
-            key for key, rollout in self._known.items() if rollout.calls.have_ended(is_open=rollout.ended_ns is None)
+            key
+            for key, rollout in self._known.items()
+            if rollout.ended_ns is not None and not rollout.calls.is_any_running
         ]
         for rollout_id, attempt in over[: max(0, len(over) - _MAX_REMEMBERED)]:
             del self._known[rollout_id, attempt]

@@ -37,6 +37,7 @@ from art_otel.conventions.exchanges import (
     prompt,
     whole_attributes,
 )
+from art_otel.conventions.values import raw_fields
 from art_otel.exchange.api_dialects import UNTRAINED_HEADER, call_identity, dialect_of
 from art_otel.exchange.exchange import Exchange, other_facts, request_body, response_body
 from art_otel.exchange.failures import LONGEST_MESSAGE
@@ -54,6 +55,8 @@ from art_otel.tracing.sdk.span_lines import texts_are_clean
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
+
+    from art_otel.exchange.assembly import WireDialect
 
 CAPTURING: Final = InternalErrorHandler("a call could not be captured; its span has no exact tokens")
 
@@ -101,6 +104,7 @@ class ClientCall:
 
     __slots__ = (
         "_attached_span",
+        "_dialect",
         "_has_begun",
         "_path",
         "_scrubber",
@@ -123,6 +127,7 @@ class ClientCall:
         self.is_in_rollout = False
         self._has_begun = False
         self._path = ""
+        self._dialect: WireDialect = "chat"
         self.request: Request | None = None
         self.injected: object = None
         self.exchange: Exchange | None = None
@@ -160,6 +165,7 @@ class ClientCall:
         if self._has_begun:
             return
         self._has_begun, self._path = True, options.url
+        self._dialect = dialect_of(options.url) or "chat"
         context = otel_context.get_current()
         around = trace.get_current_span(context)
         self.span = next(_call_spans(around), None)
@@ -207,7 +213,7 @@ class ClientCall:
             return False
         if (label := response.headers.get(UNTRAINED_HEADER)) is not None:
             span.set_attribute(names.UNTRAINED, label)  # a gateway's own answer, as where no call is left
-        exchange = self._exchange_of(response.request)
+        exchange = Exchange(self._dialect, self._path, response.request.content, time_ns())
         exchange.begin(response.status_code, str(response.headers.get("content-type", "")).encode())
         self.tee = None
         if response.is_closed:
@@ -218,23 +224,20 @@ class ClientCall:
         self._write_at_end_of(span)
         return True
 
-    def _exchange_of(self, request: Request) -> Exchange:
-        return Exchange(dialect_of(self._path) or "chat", self._path, request.content, time_ns())
-
     def _leave(self, error: BaseException | None) -> None:
         span = self.span
         if span is None:
             return
         if error is not None and not self.is_own and self.exchange is None and self.is_in_rollout and self.request:
             # OpenLLMetry loses a prompt with an image, and no answer will show it.
-            asked = self._exchange_of(self.request).fields
+            asked = raw_fields(self.request.content)
             span.set_attributes(
                 lost_messages(attributes_of(span), asked, records_content=partial(_records_content, span))
             )
         if self.is_own:
             if error is not None and span.is_recording():
                 if self.request is not None:  # a failed call keeps its prompt, which is all that can be known of it
-                    body = request_body(self._exchange_of(self.request))
+                    body = request_body(Exchange(self._dialect, self._path, self.request.content, time_ns()))
                     span.set_attributes(cast(Any, body if is_spooled_only(span) else whole_attributes(body)))
                 _tell_exception(span, error)
                 self.end(span, None)
