@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from art_otel.errors import UsageError
-from art_otel.spool.runs import DEFAULT_DIR, DIR
+from art_otel.spool.runs import DEFAULT_DIR, DIR, expanded
 from art_otel.tracing.autoload import ENABLED
 
 STARTUP: Final = Path(__file__).parent.parent / "tracing" / "startup"
@@ -61,7 +61,7 @@ def traced_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         **environ,
         ENABLED: environ.get(ENABLED) or "1",
-        DIR: str(Path(environ.get(DIR) or DEFAULT_DIR).absolute()),
+        DIR: str(expanded(environ.get(DIR) or DEFAULT_DIR).absolute()),
         "PYTHONPATH": os.pathsep.join([str(STARTUP), *paths]),
         PROGRAM: str(os.getpid()),
     }

@@ -171,7 +171,10 @@ class Exchange:
         return self.streamed is not None and self.streamed.is_over
 
     def take(self, piece: bytes) -> bytes:
-        """Take the next bytes of the answer, and return those that the agent may have now; b"" for a whole answer."""
+        """Take the next bytes of the answer, and return those that the agent may have now; b"" for a whole answer.
+
+        The answer is to be looked at after the last piece only: what was read of it is kept.
+        """
         if self.streamed is None:
             self._parts.append(piece)
             self._part_bytes += len(piece)
@@ -570,6 +573,8 @@ _GOES_ON: Final = (None, "queued", "in_progress")
 
 def has_all_ends(answer: dict[str, Value], asked: Value = None) -> bool:
     """Whether an answer says how the sampling of each choice ended, of as many choices as were `asked` for.
+
+    A server that gives fewer choices than asked for has not said all.
 
     Each choice says it by `finish_reason`, a candidate by `finishReason`, a message by `stop_reason`, and a response by
     a `status` that does not go on.

@@ -76,10 +76,10 @@ class FinishedRollouts:
             grace=settings.grace,
             max_age=_MEMORY_SECONDS,
             archive=index,
-            rollout_attributes=settings.rollout_attributes,
+            rollout_attributes=tuple(settings.rollout_attributes),
         )
         self._lock = threading.Lock()
-        self._assembler = Assembler(settings.rollout_spans, settings.rollout_attributes)
+        self._assembler = Assembler(tuple(settings.rollout_spans), tuple(settings.rollout_attributes))
         self._news = threading.Event()
         self._tell: Callable[[], None] = lambda: None
         self._closing = False

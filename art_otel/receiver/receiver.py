@@ -39,6 +39,7 @@ from art_otel.receiver.protocol import ReceiverSelection, SelectionOptions
 from art_otel.receiver.settings import LISTEN, ReceiverKeywords, ReceiverSettings, keywords_of_receiver
 from art_otel.scrubbing import SecretRules
 from art_otel.spool import SpoolWriter
+from art_otel.spool.runs import expanded
 
 if TYPE_CHECKING:
     from art_otel.receiver.otlp_grpc import GrpcServer
@@ -89,7 +90,7 @@ class ReceiverOptions(ReceiverSettings):
     @property
     def folder(self) -> Path:
         """Where spool and index are kept."""
-        return Path(self.dir).expanduser()
+        return expanded(self.dir)
 
     @property
     def bodies(self) -> BodyLimits:

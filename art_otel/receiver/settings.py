@@ -11,15 +11,15 @@ The command line loads this module, so it imports nothing of a server.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, TypedDict, get_args
+from typing import Any, Final, TypedDict, cast, get_args
 
 from art_otel.errors import UsageError
 from art_otel.live.limits import GRACE
 from art_otel.scrubbing import Scrubbing
-from art_otel.spool.runs import DEFAULT_DIR, DIR
+from art_otel.spool.runs import DEFAULT_DIR, DIR, expanded
 
 LISTEN: Final = "127.0.0.1:4318"
 """Where a receiver listens by default: the port that OTel gives to OTLP/HTTP."""
@@ -33,9 +33,9 @@ class ReceiverKeywords(TypedDict, total=False):
     retain: float | None
     fsync: bool
     scrub: Scrubbing
-    scrub_patterns: Sequence[str]
-    rollout_spans: Sequence[str]
-    rollout_attributes: Sequence[str]
+    scrub_patterns: Iterable[str]
+    rollout_spans: Iterable[str]
+    rollout_attributes: Iterable[str]
     max_body_mib: int
     token: str | None
     tls_certificate: str | Path | None
@@ -114,7 +114,7 @@ class ReceiverSettings:
         default="on",
         metadata={"help": "what to do with secrets in received spans (default: on)", "choices": get_args(Scrubbing)},
     )
-    scrub_patterns: Sequence[str] = field(
+    scrub_patterns: Iterable[str] = field(
         default=(),
         metadata={
             "help": "a pattern of additional secrets; may be repeated",
@@ -124,7 +124,7 @@ class ReceiverSettings:
             "metavar": "REGEX",
         },
     )
-    rollout_spans: Sequence[str] = field(
+    rollout_spans: Iterable[str] = field(
         default=(),
         metadata={
             "help": "a span with a matching name begins a rollout; may be repeated",
@@ -133,7 +133,7 @@ class ReceiverSettings:
             "metavar": "GLOB",
         },
     )
-    rollout_attributes: Sequence[str] = field(
+    rollout_attributes: Iterable[str] = field(
         default=(),
         metadata={
             "help": "traces that share the value of this attribute are one rollout with that id (session.id,"
@@ -164,15 +164,26 @@ class ReceiverSettings:
         """Check the values at run time: not every caller uses a type checker."""
         if self.scrub not in get_args(Scrubbing):
             raise UsageError(f"scrub={self.scrub!r}: use one of {', '.join(get_args(Scrubbing))}")
-        for name, least in (("grace", 0), ("retain", 0), ("max_body_mib", 1)):
+        for name, flag, kinds, least in (
+            ("grace", "--grace", int | float, 0),
+            ("retain", "--retain", int | float | None, 0),
+            ("max_body_mib", "--max-body", int, 1),
+        ):
             value = getattr(self, name)
-            if not ((isinstance(value, int | float) and value >= least) or (name == "retain" and value is None)):
-                raise UsageError(f"{name}={value!r}: give a number, {least} or more")
+            if not isinstance(value, kinds) or isinstance(value, bool) or (value is not None and not value >= least):
+                what = "a whole number" if kinds is int else "a number"
+                raise UsageError(f"{name}={value!r} ({flag}): give {what}, {least} or more")
         for name in ("scrub_patterns", "rollout_spans", "rollout_attributes"):
-            if isinstance(getattr(self, name), str):
-                raise UsageError(f"{name}={getattr(self, name)!r}: give a list of texts")
+            given: object = getattr(self, name)
+            if isinstance(given, str) or not isinstance(given, Iterable):
+                raise UsageError(f"{name}={given!r}: give a list of texts")
+            texts = tuple(cast(Iterable[object], given))  # read once: it may be a generator
+            if not all(isinstance(text, str) for text in texts):
+                raise UsageError(f"{name}={texts!r}: give a list of texts")
+            object.__setattr__(self, name, texts)
         for pattern in self.scrub_patterns:
             _regex(pattern)
+        expanded(self.dir)
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise UsageError("TLS needs both a certificate (tls_certificate, --tls-certificate) and its key (tls_key)")
 

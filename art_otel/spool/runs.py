@@ -21,6 +21,8 @@ from typing import Final
 
 import msgspec
 
+from art_otel.errors import UsageError
+
 SUFFIX: Final = ".otlp.jsonl"
 
 DIR: Final = "ART_OTEL_DIR"
@@ -31,6 +33,14 @@ DEFAULT_DIR: Final = ".art"
 
 RUN: Final = "ART_OTEL_RUN"
 """The variable that names the run. It is set for the processes that this one starts."""
+
+
+def expanded(folder: str | Path) -> Path:
+    """The folder with its `~` replaced. Raises UsageError where there is no such home folder."""
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{str(folder)!r}: its ~ leads to no home folder") from None
 
 
 def name_run() -> str:

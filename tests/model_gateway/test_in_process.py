@@ -11,7 +11,7 @@ import art_otel
 from art_otel.errors import UsageError
 from art_otel.model_gateway.settings import SETTINGS, GatewayKeywords
 from art_otel.receiver.settings import SETTINGS as OF_RECEIVER
-from art_otel.receiver.settings import ReceiverKeywords
+from art_otel.receiver.settings import ReceiverKeywords, ReceiverSettings
 from art_otel.trajectories import Trajectory
 from tests.model_gateway.gateways import recorded
 from tests.model_gateway.record_vllm import replayed
@@ -73,6 +73,11 @@ def test_every_setting_is_a_keyword():
     assert [*ReceiverKeywords.__annotations__] == [setting.name for setting in OF_RECEIVER]
 
 
+def test_a_generator_of_patterns_is_read_once():
+    settings = ReceiverSettings(scrub_patterns=(text for text in ("PIN [0-9]+",)))
+    assert settings.scrub_patterns == ("PIN [0-9]+",)
+
+
 @pytest.mark.parametrize(
     ("upstream", "options", "said"),
     [
@@ -85,7 +90,10 @@ def test_every_setting_is_a_keyword():
         ("http://host", {"tls_key": "key.pem"}, "TLS needs both"),
         ("http://host", {"grace": "60s"}, "a number, 0 or more"),
         ("http://host", {"retain": -1}, "0 or more"),
+        ("http://host", {"max_body_mib": 1.5}, "--max-body.*a whole number"),
         ("http://host", {"scrub_patterns": ["("]}, "not a regular expression"),
+        ("http://host", {"scrub_patterns": None}, "a list of texts"),
+        ("http://host", {"rollout_attributes": [1]}, "a list of texts"),
     ],
 )
 def test_what_makes_no_sense_is_said_at_the_start(tmp_path, upstream, options, said):

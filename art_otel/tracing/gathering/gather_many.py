@@ -9,7 +9,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
+from contextlib import aclosing, contextmanager, nullcontext
 from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -59,7 +59,7 @@ class Gathering(Coroutine[Any, Any, list[Trajectory[_R]]]):
         self._awaited: Coroutine[Any, Any, list[Trajectory[_R]]] | None = None
 
     async def __aiter__(self) -> AsyncGenerator[Trajectory[_R]]:
-        async with self._delivered() as delivered:
+        async with aclosing(self._run()) as run, DeliveredRollouts(GatheredRollouts(run)) as delivered:
             async for trajectory in delivered:
                 yield cast("Trajectory[_R]", trajectory)
 
@@ -69,14 +69,13 @@ class Gathering(Coroutine[Any, Any, list[Trajectory[_R]]]):
         If a group is not full `timeout` seconds after its first trajectory, or when all rollouts have ended, it is
         returned as it is. A rollout without a group is a group of its own.
         """
-        async with self._delivered() as delivered, aclosing(delivered.groups(size=size, timeout=timeout)) as groups:
+        async with (
+            aclosing(self._run()) as run,
+            DeliveredRollouts(GatheredRollouts(run)) as delivered,
+            aclosing(delivered.groups(size=size, timeout=timeout)) as groups,
+        ):
             async for group in groups:
                 yield group
-
-    @asynccontextmanager
-    async def _delivered(self) -> AsyncGenerator[DeliveredRollouts]:
-        async with aclosing(self._run()) as run, DeliveredRollouts(GatheredRollouts(run)) as delivered:
-            yield delivered
 
     # asyncio.run() and asyncio.create_task() take a coroutine and nothing else, so this is one.
 
