@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from art_otel import storage
 from art_otel.errors import UsageError
-from art_otel.receiver import settings
+from art_otel.receiver.settings import seconds as read_seconds
 from art_otel.sources import Limits, option_of
 
 _UNITS: Final = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "": 1}
@@ -120,5 +120,5 @@ def _parse_count(text: str) -> int:
     return int(text)
 
 
-seconds: Final = _read(settings.seconds)
+seconds: Final = _read(read_seconds)
 """Reads a time such as 90s or 30d, for argparse."""
